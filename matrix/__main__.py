@@ -1,0 +1,27 @@
+"""The command line's way in, and the only place that exits."""
+
+from __future__ import annotations
+
+import sys
+
+from matrix.cli import command
+from matrix.errors import ExitCode, MatrixError
+
+
+def main() -> None:
+    """Run the command; every error of ours becomes one message and its exit code."""
+    try:
+        code = command()
+    except MatrixError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
+        code = error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept; run again to resume", file=sys.stderr)  # noqa: T201
+        code = ExitCode.INTERRUPTED
+    sys.exit(int(code))
+
+
+if __name__ == "__main__":
+    main()

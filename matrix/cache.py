@@ -1,0 +1,96 @@
+"""Results by content: what was measured once, under the same everything, is not measured again.
+
+An entry is written the moment its result arrives, atomically, so a run that is killed at any point is
+resumed by the next one, which finds all that was finished and redoes only the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix.errors import StorageError
+from matrix.model import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What may come out differently next time without anything having changed: never taken from the cache.
+_TRANSIENT = frozenset({Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY, Outcome.CRASH, Outcome.INTERRUPTED})
+
+
+def key_of(parts: Mapping[str, Any]) -> str:
+    """The digest of a JSON-able description; equal descriptions give equal keys."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+@cache
+def worker_digest() -> str:
+    """The digest of everything of ours that runs inside an environment (rings 0 and 1)."""
+    root = Path(__file__).parent
+    files = [*sorted((root / "worker").glob("*.py")), root / "case.py", root / "model.py"]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+class Cache:
+    """JSON values by key in a folder, two levels deep."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, key: str) -> Any:
+        """The value, or None where there is none; an unreadable entry counts as none."""
+        try:
+            return json.loads(self._path(key).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def put(self, key: str, value: Any) -> None:
+        """Store the value; raises :class:`StorageError` where the disk is full or read-only."""
+        write_atomically(self._path(key), json.dumps(value).encode())
+
+    def _path(self, key: str) -> Path:
+        return self._folder / key[:2] / f"{key}.json"
+
+
+def lasting(parts: list[dict[str, Any]]) -> bool:
+    """Whether these parts would come out the same again, so that they may be taken from the cache."""
+    return not any(part["outcome"] in _TRANSIENT for part in parts)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all. Raises :class:`StorageError` naming the path and what to do."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes files that only the owner may read
+        os.replace(temporary, path)  # noqa: PTH105
+    except OSError as error:
+        if temporary:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise storage_error(path, error) from error
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """The error to show when ``path`` cannot be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = (
+        "free some disk space and run again: what was measured so far is kept and not repeated"
+        if full
+        else "check that the folder exists and may be written to"
+    )
+    return StorageError(f"cannot write {path}: {error.strerror or error}", hint=hint)

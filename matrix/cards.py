@@ -1,0 +1,254 @@
+"""One finding as the report shows it: evidence side by side, the chain of links, code, how to reproduce."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix.changes import Change, decode
+from matrix.diffs import CodeDiff, code_diff
+from matrix.errors import StorageError
+from matrix.evidence_table import FactRow, fact_rows
+from matrix.model import Stage, safe
+from matrix.wording import by_target, unique
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matrix.groups import Group, Sighting
+    from matrix.records import CellRecord, KernelRecord
+    from matrix.runfolder import RunFolder
+
+# The worst findings get code differences; a page with hundreds of them would not open on a phone.
+WITH_CODE = 24
+_DETAIL_CHARACTERS = 1600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One link of the chain from source to machine code; ``state`` is equal, first, moved or unknown."""
+
+    name: str
+    state: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What one side said when it failed."""
+
+    side: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The worst cell of a finding on one target (and host): what each side shows."""
+
+    target: str
+    host: str
+    params: str
+    kernel: str
+    rows: Sequence[FactRow]
+    equal: Sequence[str]
+    chain: Sequence[Link]
+    cause: str
+    changes: Sequence[Change]
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    group: Group
+    evidence: Sequence[Evidence]
+    diffs: Sequence[CodeDiff]
+    show: str
+    rerun: str
+
+
+def card(group: Group, *, code: bool) -> Card:
+    """``code``: whether to read the artifacts and show how the code differs."""
+    leads = _leads(group)
+    pair = _kernels(leads[0], group.finding.kernel)
+    return Card(
+        group=group,
+        evidence=[_evidence(sighting, group.finding.kernel) for sighting in leads],
+        diffs=_diffs(leads[0].run, pair) if code and pair else (),
+        show=_command("triton-matrix", "show", group.worst.candidate_cell_id),
+        rerun=_rerun(group),
+    )
+
+
+def _leads(group: Group) -> list[Sighting]:
+    """The worst sighting on each target and host, worst first."""
+    leads: dict[tuple[str, str], Sighting] = {}
+    for sighting in group.sightings:
+        leads.setdefault((sighting.run.run_id, sighting.verdict.target), sighting)
+    return list(leads.values())
+
+
+def _evidence(sighting: Sighting, kernel: str) -> Evidence:
+    run, verdict = sighting
+    cells = tuple(_cell(run, cell_id, verdict.stage) for cell_id in _cell_ids(sighting))
+    pair = _kernels(sighting, kernel)
+    changes = decode(verdict.detail)
+    reasons = unique([verdict.reason_code, *(change.reason_code for change in changes)])
+    rows, equal = fact_rows(verdict, reasons, (cells[0], cells[1]), pair)
+    chain = _chain(*pair) if pair else []
+    return Evidence(
+        target=verdict.target,
+        host=run.host,
+        params=verdict.params,
+        kernel=pair[1].kernel if pair else verdict.kernel,
+        rows=rows,
+        equal=equal,
+        chain=chain,
+        cause=_cause(chain),
+        changes=changes,
+        messages=_messages(cells),
+    )
+
+
+def _cell_ids(sighting: Sighting) -> tuple[str, str]:
+    return sighting.verdict.baseline_cell_id, sighting.verdict.candidate_cell_id
+
+
+def _cell(run: RunFolder, cell_id: str, stage: str) -> CellRecord | None:
+    """The cell at this stage; where it never got so far, at the stage that stopped it."""
+    stages = {cell.stage: cell for cell in run.cells if cell.cell_id == cell_id}
+    return stages.get(stage) or next(iter(stages.values()), None)
+
+
+def _messages(cells: Sequence[CellRecord | None]) -> list[Message]:
+    """What each side said; a message that both gave word for word says nothing about the change."""
+    texts = [cell.detail.strip() if cell else "" for cell in cells]
+    if texts[0] == texts[1]:
+        return []
+    sides = zip(("baseline", "candidate"), texts, strict=True)
+    return [Message(side=side, text=_tail(text)) for side, text in sides if text]
+
+
+def _tail(text: str) -> str:
+    """The end of a long message: compilers put what matters last."""
+    return text if len(text) <= _DETAIL_CHARACTERS else f"… {text[-_DETAIL_CHARACTERS:]}"
+
+
+def _kernels(sighting: Sighting, kernel: str) -> tuple[KernelRecord, KernelRecord] | None:
+    """The kernel of both sides that the finding is about; where it names none, the first that differs."""
+    run, verdict = sighting
+    if verdict.stage != Stage.COMPILE:
+        return None
+    before, after = (_of_cell(run, cell_id, kernel) for cell_id in _cell_ids(sighting))
+    pairs = [(before[key], after[key]) for key in before if key in after]
+    moved = [pair for pair in pairs if pair[0].facts.sass_hash != pair[1].facts.sass_hash]
+    return next(iter(moved or pairs), None)
+
+
+def _of_cell(run: RunFolder, cell_id: str, kernel: str) -> dict[tuple[str, str, int], KernelRecord]:
+    return {
+        (record.kernel, record.config, record.index): record
+        for record in run.kernels
+        if record.cell_id == cell_id and kernel in {"", record.kernel}
+    }
+
+
+def _chain(before: KernelRecord, after: KernelRecord) -> list[Link]:
+    options = _moved_options(before, after)
+    old, new = before.facts, after.facts
+    links = (
+        ("source", _same(before.artifacts.get("source", ""), after.artifacts.get("source", "")), ""),
+        ("options", not options, ", ".join(options)),
+        ("TTIR", _same(old.ttir_hash, new.ttir_hash), ""),
+        ("TTGIR", _same(old.ttgir_hash, new.ttgir_hash), ""),
+        ("LLIR", _same(old.llir_hash, new.llir_hash), ""),
+        ("PTX", _same(old.ptx_hash, new.ptx_hash), ""),
+        ("ptxas", _same(before.ptxas_version, after.ptxas_version), _arrow(before, after)),
+        ("SASS", _same(old.sass_hash, new.sass_hash), ""),
+    )
+    first = next((name for name, same, _ in links if same is False), "")
+    return [
+        Link(name=name, state=_state(same=same, first=name == first), note=note) for name, same, note in links
+    ]
+
+
+def _same(old: str, new: str) -> bool | None:
+    return old == new if old and new else None
+
+
+def _state(*, same: bool | None, first: bool) -> str:
+    if same is None:
+        return "unknown"
+    if same:
+        return "equal"
+    return "first" if first else "moved"
+
+
+def _arrow(before: KernelRecord, after: KernelRecord) -> str:
+    if before.ptxas_version == after.ptxas_version:
+        return after.ptxas_version
+    return f"{before.ptxas_version} → {after.ptxas_version}"
+
+
+def _moved_options(before: KernelRecord, after: KernelRecord) -> list[str]:
+    """Options that both releases know and resolve differently; a release adds options all the time.
+
+    Values that hold paths (``extern_libs``) differ with the environment's folder and say nothing.
+    """
+    shared = before.options.keys() & after.options.keys() - {"extern_libs", "hash"}
+    differing = sorted(key for key in shared if before.options[key] != after.options[key])
+    return [f"{key} {before.options[key]} → {after.options[key]}" for key in differing]
+
+
+_CAUSES = {
+    "source": "The kernel's own source differs: the two sides did not compile the same text.",
+    "options": "The options resolve differently, before any pass has run.",
+    "TTIR": "The first difference is in the TTIR: Triton's front end built other operations.",
+    "TTGIR": "The first difference is in the TTGIR: Triton's own passes chose another layout or schedule.",
+    "LLIR": "The TTGIR is equal; the lowering to LLVM IR changed.",
+    "PTX": "The LLVM IR is equal; LLVM's code generator wrote other PTX.",
+    "ptxas": "The PTX is equal; NVIDIA's assembler (ptxas) is another version.",
+    "SASS": "The PTX and the assembler's version are equal; the machine code still differs.",
+}
+
+
+def _cause(chain: Sequence[Link]) -> str:
+    first = next((link for link in chain if link.state == "first"), None)
+    if first:
+        return _CAUSES[first.name]
+    return "Every link is equal: what changed is not in the code." if chain else ""
+
+
+def _diffs(run: RunFolder, pair: tuple[KernelRecord, KernelRecord]) -> list[CodeDiff]:
+    kinds = ["ttgir", "ptx", "sass"]
+    if pair[0].facts.ttir_hash != pair[1].facts.ttir_hash:
+        kinds.insert(0, "ttir")
+    return [
+        _diff(run, kind, pair[0].artifacts.get(kind, ""), pair[1].artifacts.get(kind, "")) for kind in kinds
+    ]
+
+
+def _diff(run: RunFolder, kind: str, baseline: str, candidate: str) -> CodeDiff:
+    if not baseline or not candidate:
+        side = "baseline" if not baseline else "candidate"
+        return CodeDiff(
+            kind=kind, baseline_digest=baseline, candidate_digest=candidate, problem=f"the {side} stored none"
+        )
+    try:
+        return code_diff(kind, (baseline, candidate), (run.artifact(baseline), run.artifact(candidate)))
+    except StorageError as error:
+        return CodeDiff(kind=kind, baseline_digest=baseline, candidate_digest=candidate, problem=str(error))
+
+
+def _rerun(group: Group) -> str:
+    worst, run = group.worst, group.sightings[0].run
+    targets = by_target(target for target in group.targets if target.startswith("sm_"))
+    words = ["triton-matrix", "run", "--baseline", worst.baseline, "--candidate", worst.candidate]
+    words += ["--targets", ",".join(targets)] if targets else []
+    for folder in unique(map(str, run.meta.get("request", {}).get("kernels") or ())):
+        words += ["--kernels", folder]
+    return _command(*words, "--cases", ",".join(safe(case) for case in group.finding.cases))
+
+
+def _command(*words: str) -> str:
+    return shlex.join(words)

@@ -1,0 +1,329 @@
+"""The command line: what each command takes and which room does the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import matrix
+from matrix import config
+from matrix.errors import ExitCode, UsageError
+from matrix.model import Stage, Target
+from matrix.plan import HOST_STAGES, Request, find_case_files
+from matrix.progress import Board, wants_colour
+from matrix.resources import kernels_folder
+from matrix.runs import Home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from matrix.config import Configuration
+
+
+def command() -> ExitCode:
+    """Run the command line of this process. Returns the exit code; raises :class:`MatrixError`."""
+    _obey_signals()
+    try:
+        result = main.main(standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return ExitCode(error.exit_code)
+    except click.ClickException as error:
+        hint = f"see `triton-matrix {error.ctx.info_name} --help`" if getattr(error, "ctx", None) else ""
+        raise UsageError(error.format_message(), hint=hint) from None
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    return ExitCode(result) if isinstance(result, int) else ExitCode.CLEAN
+
+
+def _obey_signals() -> None:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: orderly, with everything measured kept."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup's wish
+        signal.signal(signal.SIGHUP, interrupt)
+    _end_with_nox()
+
+
+def _end_with_nox() -> None:
+    """Started by our noxfile, get SIGTERM when nox dies: it does not pass signals on."""
+    parent = os.environ.get("MATRIX_PARENT")
+    if parent and sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+        if os.getppid() != int(parent):
+            raise KeyboardInterrupt
+
+
+class Commas(click.ParamType):
+    """``a,b`` as ``["a", "b"]``; the option may be repeated as well."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
+        return [part.strip() for part in value.split(",") if part.strip()]
+
+
+class Globs(Commas):
+    """Comma-separated globs; a comma inside ``case:a=1,b=2`` belongs to the params and does not part them."""
+
+    name = "globs"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
+        globs: list[str] = []
+        for part in super().convert(value, param, ctx):
+            if globs and ":" in globs[-1] and "=" in part and ":" not in part:
+                globs[-1] += f",{part}"
+            else:
+                globs.append(part)
+        return globs
+
+
+def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say what a run is about."""
+    options = [
+        click.option("--baseline", metavar="ENV", help="Environment to compare with: a version, an id, a glob."),
+        click.option("--candidate", type=Commas(), multiple=True, metavar="ENV,...", help="Environments to judge."),
+        click.option("--targets", type=Commas(), multiple=True, metavar="SM,...", help="sm_80, sm_90, sm_100, sm_120."),
+        click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to run."),
+        click.option("--stages", type=Commas(), multiple=True, metavar="STAGE,...", help="import,compile,interpret."),
+        click.option(
+            "--kernels",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            help="Case files or folders of your own, beside the built-in ones.",
+        ),
+        click.option("--no-builtin", is_flag=True, help="Leave the built-in cases out."),
+        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere."),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(matrix.__version__, prog_name="triton-matrix")
+def main() -> None:
+    """Before you upgrade Triton or PyTorch: do your GPU kernels still build, are they right, are they fast?
+
+    Exit codes: 0 complete and nothing regressed, 1 regressed, 2 usage or configuration, 3 incomplete,
+    130 interrupted.
+    """
+
+
+@main.command()
+@_selection
+@click.option("--jobs", "-j", type=click.IntRange(1), help="Workers at a time; by default the cores.")
+@click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
+def run(jobs: int | None, as_json: bool, quiet: bool, **selection: Any) -> int:
+    """Build the environments, run the kernels, judge, and write the report."""
+    from matrix.run import Run, default_jobs
+    from matrix.runfolder import load
+    from matrix.summary import summary_text
+
+    configuration, home = _configuration(selection), _home()
+    state = Run(
+        request=_request(configuration, selection),
+        configuration=configuration,
+        home=home,
+        board=Board(quiet=quiet or as_json),
+        jobs=jobs or default_jobs(),
+    )
+    try:
+        finished = state.execute()
+    except KeyboardInterrupt:
+        state.interrupted()
+        raise
+    folder = load(finished.folder)
+    if as_json:
+        click.echo(json.dumps(_as_json(folder, int(finished.exit_code)), default=str))
+    else:
+        click.echo(summary_text(folder, colour=wants_colour()), nl=False)
+        click.echo(f"report: {finished.folder / 'report.html'}")
+    return int(finished.exit_code)
+
+
+@main.command()
+@_selection
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+def plan(as_json: bool, **selection: Any) -> None:
+    """What would run, stage by stage, and what would not and why. Runs and builds nothing."""
+    from matrix.preview import preview, preview_text
+
+    configuration, home = _configuration(selection), _home()
+    found = preview(_request(configuration, selection), configuration, home)
+    click.echo(json.dumps(found) if as_json else preview_text(found), nl=as_json)
+
+
+@main.command()
+@click.argument("cell")
+@click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest.")
+@click.option("--code", type=click.Choice(["ttir", "ttgir", "llir", "ptx", "sass"]), help="Print this code alone.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+def show(cell: str, run_dir: Path | None, code: str | None, as_json: bool) -> None:
+    """Everything known about the cells that match CELL: an id, or a glob over ids."""
+    from matrix.runfolder import load
+    from matrix.show import as_data, as_text, code_of, matching
+
+    folder = load(run_dir or _home().latest())
+    found = matching(folder, cell)
+    if code:
+        click.echo(code_of(folder, found, code), nl=False)
+    elif as_json:
+        click.echo(json.dumps(as_data(folder, found), default=str))
+    else:
+        click.echo(as_text(folder, found), nl=False)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--baseline", required=True, metavar="ENV", help="An environment id that the runs hold.")
+@click.option("--candidate", type=Commas(), multiple=True, required=True, metavar="ENV,...")
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")
+def compare(
+    runs: Sequence[Path],
+    baseline: str,
+    candidate: Sequence[list[str]],
+    as_json: bool,
+    config_file: Path | None,
+) -> int:
+    """Judge recorded runs anew, with another baseline or other thresholds. Runs nothing."""
+    from matrix.compare import judge_again
+    from matrix.summary import summary_text
+
+    thresholds = config.load(_project(), file=config_file).thresholds
+    folder, code = judge_again(runs, baseline, _flat(candidate), thresholds)
+    if as_json:
+        click.echo(json.dumps(_as_json(folder, int(code)), default=str))
+    else:
+        click.echo(summary_text(folder, colour=wants_colour()), nl=False)
+    return int(code)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page of several runs.")
+def report(runs: Sequence[Path], output: Path | None) -> None:
+    """Render the report of a run, or of several side by side. Without RUNS: the latest."""
+    from matrix.report import render, write_report
+
+    folders = list(runs) or [_home().latest()]
+    if len(folders) == 1 and output is None:
+        click.echo(write_report(folders[0]))
+        return
+    path = output or Path("report.html")
+    from matrix.cache import write_atomically
+
+    write_atomically(path, render(folders).encode())
+    click.echo(path)
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+def doctor(as_json: bool) -> int:
+    """Is this host fit? uv, index, disk, GPU and driver, and which stages are possible."""
+    from matrix.doctor import examine, examined_text
+
+    checks = examine(_home())
+    if as_json:
+        click.echo(json.dumps([check.data() for check in checks]))
+    else:
+        click.echo(examined_text(checks, colour=wants_colour()), nl=False)
+    return ExitCode.CLEAN if all(check.fit for check in checks) else ExitCode.INCOMPLETE
+
+
+@main.command()
+@click.argument("name")
+@click.option("--upgrade", is_flag=True, help="Resolve anew, and say what moved.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")
+def environment(name: str, upgrade: bool, config_file: Path | None) -> None:
+    """Build the environment NAME: resolve, lock, install. (What `nox -s "env(...)"` calls.)"""
+    from matrix.errors import EnvironmentBuildError
+    from matrix.provision import build_one
+
+    configuration = config.load(_project(), file=config_file or _told_config())
+    wanted = configuration.environment(name)
+    found = build_one(wanted, configuration, _project(), upgrade=upgrade)
+    if found.built is None:
+        message, _, hint = found.problem.removeprefix(f"environment {wanted.id}: ").partition("\nhint: ")
+        raise EnvironmentBuildError(wanted.id, message, hint=hint)
+    for note in (*found.built.notes, *found.built.drift):
+        click.echo(note, err=True)
+    click.echo(found.built.interpreter)
+
+
+def _told_config() -> Path | None:
+    """The configuration file of the run that has this environment built."""
+    told = os.environ.get("MATRIX_CONFIG")
+    return Path(told) if told else None
+
+
+def _project() -> Path:
+    """The folder of the user's matrix.toml and of ``.matrix``."""
+    return Path(os.environ.get("MATRIX_PROJECT") or Path.cwd())
+
+
+def _home() -> Home:
+    return Home(root=_project())
+
+
+def _configuration(selection: dict[str, Any]) -> Configuration:
+    return config.load(_project(), file=selection["config_file"])
+
+
+def _request(configuration: Configuration, selection: dict[str, Any]) -> Request:
+    """The command line over the configuration. Raises :class:`UsageError` for what is not there."""
+    candidates = _flat(selection["candidate"]) or list(configuration.candidates)
+    baseline = configuration.environment(selection["baseline"] or configuration.baseline).id
+    chosen = [each.id for each in configuration.select(candidates)]
+    if baseline in chosen and len(chosen) > 1:
+        chosen.remove(baseline)
+    if chosen == [baseline]:
+        raise UsageError(f"baseline and candidate are both {baseline}", hint="name two environments")
+    builtin = configuration.builtin and not selection["no_builtin"]
+    paths = [*([kernels_folder()] if builtin else []), *configuration.kernels, *selection["kernels"]]
+    files = find_case_files(paths)
+    if not files:
+        raise UsageError("no case files to run", hint="name some with --kernels")
+    return Request(
+        baseline=baseline,
+        candidates=tuple(chosen),
+        targets=_words("target", _flat(selection["targets"]) or configuration.targets, list(Target)),
+        case_files=files,
+        cases=tuple(_flat(selection["cases"]) or configuration.cases),
+        stages=tuple(map(Stage, _words("stage", _flat(selection["stages"]) or configuration.stages, HOST_STAGES))),
+    )
+
+
+def _words(what: str, given: Sequence[str], allowed: Sequence[Any]) -> tuple[str, ...]:
+    known = [str(word) for word in allowed]
+    if wrong := [word for word in given if word not in known]:
+        raise UsageError(f"unknown {what}: {', '.join(wrong)}", hint=f"known: {', '.join(known)}")
+    return tuple(word for word in known if word in given) if given else tuple(known)
+
+
+def _flat(lists: Sequence[Sequence[str]]) -> list[str]:
+    return [item for part in lists for item in part]
+
+
+def _as_json(folder: Any, code: int) -> dict[str, Any]:
+    from matrix.show import rows
+
+    return {
+        "run_id": folder.run_id,
+        "folder": str(folder.path),
+        "exit_code": code,
+        "verdicts": rows(folder.verdicts),
+    }

@@ -1,0 +1,61 @@
+"""Judging recorded runs anew: another baseline, another candidate, other thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from matrix.decision import exit_code
+from matrix.errors import UsageError
+from matrix.expectations import read_expectations
+from matrix.judge import judge
+from matrix.releases import release_expectations
+from matrix.runfolder import load_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matrix.errors import ExitCode
+    from matrix.runfolder import RunFolder
+    from matrix.thresholds import Thresholds
+
+
+def judge_again(
+    run_dirs: Sequence[Path], baseline: str, candidates: Sequence[str], thresholds: Thresholds
+) -> tuple[RunFolder, ExitCode]:
+    """The runs as one, with new verdicts; of a cell that several hold, the newest run's counts.
+
+    Raises :class:`UsageError` where an environment is in none of the runs.
+    """
+    runs = load_all(run_dirs)
+    known = {name: entry for run in runs for name, entry in run.environments.items()}
+    names = {name: _full_id(name, known) for name in (baseline, *candidates)}
+    expectations = {
+        case["name"]: (*read_expectations(case["expectations"], case=case["name"]), *release_expectations())
+        for run in runs
+        for case in run.meta["cases"]
+    }
+    cells = [cell for run in runs for cell in run.cells]
+    kernels = list({(k.cell_id, k.kernel, k.index): k for run in runs for k in run.kernels}.values())
+    verdicts = judge(
+        cells,
+        kernels,
+        run_id=runs[-1].run_id,
+        baseline=names[baseline],
+        candidates=[names[name] for name in candidates],
+        expectations=expectations,
+        thresholds=thresholds,
+    )
+    request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": list(names.values())[1:]}
+    meta = {**runs[-1].meta, "environments": list(known.values()), "request": request}
+    merged = replace(runs[-1], meta=meta, cells=cells, kernels=kernels, verdicts=verdicts)
+    return merged, exit_code(verdicts)
+
+
+def _full_id(name: str, known: dict[str, object] | object) -> str:
+    ids = list(known)  # type: ignore[call-overload]
+    found = [each for each in ids if each == name] or [each for each in ids if each.startswith(f"triton{name}-")]
+    if len(found) != 1:
+        raise UsageError(f"environment {name!r} is not in these runs", hint=f"they hold: {', '.join(ids)}")
+    return str(found[0])

@@ -1,0 +1,102 @@
+"""The decision that the verdicts add up to: a sentence for a person, an exit code for a CI job.
+
+| rows | sentence | exit code |
+| --- | --- | --- |
+| any regressed, code risk or mixed | Do not upgrade. | 1 |
+| else any incomplete or unexpected pass, or no row at all | Incomplete: ... | 3 |
+| else | Nothing regressed. | 0 |
+
+Known differences, improvements and failures on both sides never decide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix.errors import ExitCode
+from matrix.findings import REGRESSIONS, findings
+from matrix.outcomes import FAILING_IN_BOTH
+from matrix.records import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matrix.findings import Finding
+    from matrix.records import VerdictRecord
+
+_UNDECIDED = frozenset((Verdict.INCOMPLETE, Verdict.UNEXPECTED_PASS))
+_NAMED = 3  # findings that fit one line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """``sentence`` decides, ``text`` says why in one line; ``counts`` are rows by verdict, zeros left out."""
+
+    sentence: str
+    text: str
+    exit_code: ExitCode
+    counts: Mapping[Verdict, int]
+    findings: int
+
+
+def summarise(rows: Sequence[VerdictRecord]) -> Summary:
+    """The decision over numbered rows: of a whole run, or of one candidate's rows."""
+    counts = Counter(row.verdict for row in rows)
+    found = findings(rows)
+    return Summary(
+        sentence=_sentence(counts, len(rows)),
+        text=_text(counts, rows, found),
+        exit_code=exit_code(rows),
+        counts=dict(counts),
+        findings=sum(finding.regressed for finding in found),
+    )
+
+
+def by_candidate(rows: Sequence[VerdictRecord]) -> dict[str, Summary]:
+    """One summary per candidate, in the order of the rows."""
+    names = dict.fromkeys(row.candidate for row in rows)
+    return {name: summarise([row for row in rows if row.candidate == name]) for name in names}
+
+
+def exit_code(rows: Sequence[VerdictRecord]) -> ExitCode:
+    verdicts = {row.verdict for row in rows}
+    if verdicts & REGRESSIONS:
+        return ExitCode.REGRESSED
+    return ExitCode.INCOMPLETE if not verdicts or verdicts & _UNDECIDED else ExitCode.CLEAN
+
+
+def _sentence(counts: Mapping[Verdict, int], total: int) -> str:
+    if any(counts.get(verdict) for verdict in REGRESSIONS):
+        return "Do not upgrade."
+    if not total:
+        return "Incomplete: nothing was judged."
+    gaps, passes = counts.get(Verdict.INCOMPLETE, 0), counts.get(Verdict.UNEXPECTED_PASS, 0)
+    open_points = [f"{gaps} of {_counted(total, 'cell')} could not be judged"] if gaps else []
+    open_points += [f"{_counted(passes, 'expected failure')} did not happen"] if passes else []
+    return f"Incomplete: {'; '.join(open_points)}." if open_points else "Nothing regressed."
+
+
+def _text(counts: Mapping[Verdict, int], rows: Sequence[VerdictRecord], found: Sequence[Finding]) -> str:
+    parts = [_headline(found)] if any(finding.regressed for finding in found) else []
+    gaps = counts.get(Verdict.INCOMPLETE, 0)
+    parts.append(f"{len(rows) - gaps} of {_counted(len(rows), 'cell')} judged")
+    both = sum(row.reason_code == FAILING_IN_BOTH and row.verdict is Verdict.EQUAL for row in rows)
+    named = [
+        (counts.get(Verdict.IMPROVED, 0), "improved"),
+        (counts.get(Verdict.KNOWN, 0), "as expected"),
+        (both, "failing in both"),
+    ]
+    return "; ".join([*parts, *(f"{count} {word}" for count, word in named if count)]) + "."
+
+
+def _headline(found: Sequence[Finding]) -> str:
+    regressed = [finding for finding in found if finding.regressed]
+    named = ", ".join(finding.title for finding in regressed[:_NAMED])
+    more = f" and {len(regressed) - _NAMED} more" if len(regressed) > _NAMED else ""
+    return f"{_counted(len(regressed), 'finding')}: {named}{more}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

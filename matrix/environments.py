@@ -1,0 +1,276 @@
+"""Environments: one Triton/PyTorch pair each, as declared, and how they are called on a command line."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from matrix.errors import UsageError
+from matrix.model import safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+STOCK = "stock"  # the tag of a pair whose Triton is the one that its torch pins
+HOST = "host"
+
+# Rules that stand for an environment, by how many releases they lie behind the newest.
+RULES = {"newest": 0, "newest-but-one": 1}
+
+_PAIR = re.compile(r"triton(?P<triton>\d[^-]*)-torch(?P<torch>\d[^-]*)")
+
+# What the caller's shell must not bring into an environment: Python's own paths, and everything that
+# steers Triton, its LLVM or torch. An environment that wants such a variable declares it.
+_STEERING = re.compile(
+    r"PYTHON|TRITON|TORCH|PYTORCH|MLIR_|LLVM_|NVPTX_|AMDGCN_|PTXAS_|PROTON|PIP_|UV_|VIRTUAL_ENV|CONDA_"
+    r"|(DISABLE_(LLVM_OPT|PTXAS_OPT|MMA_V\d|FAST_REDUCTION)|ALLOW_LHS_TMEM_LAYOUT_CONVERSION|USE_IR_LOC"
+    r"|ENABLE_PIPELINING|STORE_TMEM|USE_STORED_HASH)"
+)
+_HARMLESS = frozenset({"PYTHONUTF8", "PYTHONIOENCODING", "PYTHONFAULTHANDLER"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """One Triton/PyTorch pair, as declared. Requirements are in the form that uv takes (PEP 508).
+
+    ``as_of`` (an ISO date, or empty) resolves everything but Triton and torch as it was on that day.
+    ``variables`` are set for every process inside, and part of the identity. ``inherit`` names a host
+    interpreter (:data:`HOST`, or a path) whose torch is used, with the wanted Triton laid in front of it.
+    ``python_exact`` forbids the running interpreter to stand in for a Python that cannot be had.
+    """
+
+    id: str
+    triton: str
+    torch: str = ""
+    python: str = "3.11"
+    python_exact: bool = False
+    tags: tuple[str, ...] = ()
+    as_of: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    inherit: str = ""
+    find_links: tuple[str, ...] = ()
+    index: str = ""
+    extra_indexes: tuple[str, ...] = ()
+    offline: bool = False
+    requires: tuple[str, ...] = ()
+
+    @property
+    def triton_version(self) -> str:
+        """The version that the requirement pins, or ``""`` (a range, an index of nightlies, a commit)."""
+        return pinned_version(self.triton)
+
+    @property
+    def torch_version(self) -> str:
+        return pinned_version(self.torch)
+
+    def requiring(self, requires: Iterable[str]) -> Environment:
+        """The same environment with the further requirements of cases."""
+        return replace(self, requires=tuple(dict.fromkeys([*self.requires, *requires])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTorch:
+    """The one build of torch that hosts without a GPU use for every environment."""
+
+    torch: str
+    as_of: str = ""
+
+
+def requirement(package: str, text: str, folder: Path | None = None) -> str:
+    """A declared value as a requirement: a bare version, a specifier, a wheel or folder, or anything whole.
+
+    Where ``package`` is empty the value must name its package itself.
+    Paths are taken from ``folder`` where they are relative. Raises ``ValueError`` with what is wrong.
+    """
+    text = text.strip()
+    if path := _local(text, folder):
+        if name := _distribution(package, path):
+            return f"{name} @ {path.as_uri()}"
+        raise ValueError(f"{text!r} does not say which package it is; write 'name @ {path.as_uri()}'")
+    if re.match(r"(git\+|https?://|file://)", text):
+        return f"{package} @ {text}"
+    if package and _is_version(text):
+        return f"{package}=={Version(text)}"
+    whole = f"{package}{text}" if package and re.match(r"[<>=!~]", text) else text
+    try:
+        return str(Requirement(whole))
+    except InvalidRequirement as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{text!r} is neither a version nor a requirement ({reason})") from None
+
+
+def requirement_name(text: str) -> str:
+    """The distribution that a requirement names, normalised."""
+    return canonicalize_name(Requirement(text).name)
+
+
+def pinned_version(text: str) -> str:
+    """``"3.9.0"`` of ``triton==3.9.0`` and of a wheel with that version in its name; ``""`` of a range."""
+    if not text:
+        return ""
+    parsed = Requirement(text)
+    if parsed.url:
+        return _wheel_version(parsed.url)
+    pins = [each.version for each in parsed.specifier if each.operator in {"==", "==="}]
+    return pins[0] if len(pins) == 1 and "*" not in pins[0] else ""
+
+
+def releases(environments: Sequence[Environment]) -> list[Environment]:
+    """One stock pair a Triton release, the one with the newest torch, oldest release first."""
+    best: dict[Version, Environment] = {}
+    for environment in environments:
+        if STOCK in environment.tags and environment.triton_version and not environment.inherit:
+            version = Version(environment.triton_version)
+            best[version] = max(best.get(version, environment), environment, key=_torch_order)
+    return [best[version] for version in sorted(best)]
+
+
+def find(environments: Sequence[Environment], name: str, *, folder: Path | None = None) -> Environment:
+    """The environment that ``name`` means.
+
+    =========================== ==========================================================
+    ``newest``                  the newest release among the stock pairs; ``newest-but-one``
+    ``triton3.9.0-torch2.15.0`` that id; a pair that is not declared is made up on the spot
+    ``3.9.0``                   the stock pair of that Triton with the newest torch
+    ``3.9.0@host``              that Triton in front of the host's own torch
+    ``host``                    the host's own Triton and torch
+    ``path/to/triton-*.whl``    that wheel with the newest release's torch
+    =========================== ==========================================================
+
+    Raises :class:`UsageError` for any other name.
+    """
+    if found := _declared(environments, name) or _made_up(environments, name, folder):
+        return found
+    known = [each.id for each in environments]
+    short = [each.triton_version for each in environments if each.triton_version]
+    close = difflib.get_close_matches(name, [*known, *short, *RULES], n=1, cutoff=0.6)
+    hint = f"did you mean {close[0]}?" if close else "write triton<version>-torch<version> for any other pair"
+    listing = ", ".join(dict.fromkeys(short)) or "none"
+    raise UsageError(f"there is no environment {name!r}; declared are the Tritons {listing}", hint=hint)
+
+
+def select(
+    environments: Sequence[Environment], names: Iterable[str], *, folder: Path | None = None
+) -> list[Environment]:
+    """The environments that names, globs and comma-separated lists of them mean, each once, in order."""
+    chosen: dict[str, Environment] = {}
+    for name in (part.strip() for names_ in names for part in names_.split(",") if part.strip()):
+        if re.search(r"[*?]", name):
+            found = [each for each in environments if fnmatchcase(each.id, name)]
+            if not found:
+                raise UsageError(
+                    f"no environment matches {name!r}", hint="see `triton-matrix plan` for the ids"
+                )
+        else:
+            found = [find(environments, name, folder=folder)]
+        chosen |= {each.id: each for each in found}
+    return list(chosen.values())
+
+
+def child_environment(environment: Environment, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of a process inside the environment.
+
+    What steers Python, Triton or torch in the caller's shell stays out; what the environment declares
+    comes in. Variables that steer Triton are part of an environment's identity, so none may leak in.
+    """
+    base = os.environ if base is None else base
+    kept = {name: value for name, value in base.items() if name in _HARMLESS or not _STEERING.match(name)}
+    return kept | {"PYTHONNOUSERSITE": "1"} | dict(environment.variables)
+
+
+def _declared(environments: Sequence[Environment], name: str) -> Environment | None:
+    for environment in environments:
+        if environment.id == name:
+            return environment
+    ranked = releases(environments)
+    if name in RULES:
+        return ranked[-1 - RULES[name]] if len(ranked) > RULES[name] else None
+    same = [each for each in environments if each.triton_version == name and not each.inherit]
+    stock = [each for each in ranked if each.triton_version == name]
+    return next(iter(stock or sorted(same, key=_torch_order)[-1:]), None)
+
+
+def _made_up(environments: Sequence[Environment], name: str, folder: Path | None) -> Environment | None:
+    version, at, where = name.partition("@")
+    if name == HOST:
+        return Environment(id=HOST, triton="triton", inherit=HOST)
+    if at and where == HOST and _is_version(version):
+        return Environment(id=f"triton{version}-{HOST}", triton=f"triton=={version}", inherit=HOST)
+    if match := _PAIR.fullmatch(name):
+        return _pair(environments, match["triton"], match["torch"])
+    if name.endswith(".whl") and (path := _local(name, folder)):
+        return _wheel(environments, path)
+    return None
+
+
+def _pair(environments: Sequence[Environment], triton: str, torch: str) -> Environment | None:
+    """A pair that is not declared: dated and completed as the declared pairs of its two halves are."""
+    if not (_is_version(triton) and _is_version(torch)):
+        return None
+    halves = [each for each in environments if each.triton_version == triton or each.torch_version == torch]
+    same = next((each for each in environments if each.triton_version == triton), None)
+    return Environment(
+        id=f"triton{triton}-torch{torch}",
+        triton=f"triton=={triton}",
+        torch=f"torch=={torch}",
+        as_of=max((each.as_of for each in halves), default=""),
+        requires=same.requires if same else ("numpy",),
+    )
+
+
+def _wheel(environments: Sequence[Environment], path: Path) -> Environment | None:
+    newest = releases(environments)[-1:]
+    if not newest:
+        return None
+    version = _wheel_version(path.name) or path.stem
+    torch = newest[0].torch_version
+    return replace(
+        newest[0],
+        id=safe(f"triton{version}-torch{torch}"),
+        triton=requirement("triton", str(path)),
+        tags=(),
+        as_of="",
+    )
+
+
+def _torch_order(environment: Environment) -> Version:
+    return Version(environment.torch_version or "0")
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True
+
+
+def _local(text: str, folder: Path | None) -> Path | None:
+    """The file or folder that a value names, which is recognised by how it is written."""
+    if "://" in text or not (text.endswith(".whl") or text.startswith((".", "/", "~"))):
+        return None
+    return Path(folder or Path.cwd(), Path(text).expanduser()).resolve()
+
+
+def _distribution(package: str, path: Path) -> str:
+    """A wheel says itself which distribution it is (``pytorch_triton-...``)."""
+    try:
+        return str(parse_wheel_filename(path.name)[0])
+    except InvalidWheelFilename:
+        return package
+
+
+def _wheel_version(url: str) -> str:
+    try:
+        return str(parse_wheel_filename(url.rpartition("/")[2].partition("#")[0].replace("%2B", "+"))[1])
+    except InvalidWheelFilename:
+        return ""

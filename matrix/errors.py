@@ -1,0 +1,63 @@
+"""Every error that a user can meet, with its exit code; the command line is the only place that exits.
+
+Exit codes: 0 complete and nothing regressed, 1 regressed, 2 usage or configuration, 3 incomplete.
+Each error names the value, where it came from and what to do (``hint``).
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """What a CI job acts on."""
+
+    CLEAN = 0
+    REGRESSED = 1
+    USAGE = 2
+    INCOMPLETE = 3
+    INTERRUPTED = 130
+
+
+class MatrixError(Exception):
+    """An error to be shown as one message, without a traceback."""
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(MatrixError):
+    """The command line asks for something that is not there."""
+
+
+class ConfigurationError(MatrixError):
+    """A configuration or data file is wrong; all of its mistakes are reported at once."""
+
+    def __init__(self, problems: list[str], *, hint: str = "") -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems), hint=hint)
+
+
+class EnvironmentBuildError(MatrixError):
+    """An environment could not be resolved or installed."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+    def __init__(self, environment: str, message: str, *, hint: str = "") -> None:
+        super().__init__(f"environment {environment}: {message}", hint=hint)
+        self.environment = environment
+
+
+class StorageError(MatrixError):
+    """Results could not be written or read back."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+
+class Interrupted(MatrixError):
+    """Stopped by a signal; what was measured is kept and the next run resumes."""
+
+    exit_code = ExitCode.INTERRUPTED

@@ -1,0 +1,165 @@
+"""The facts of two kernels side by side: only what moved or is the reason, the rest in one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix.wording import NOTHING, TIMES, change, number, phrase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from matrix.records import CellRecord, KernelRecord, VerdictRecord
+
+    Cells = tuple[CellRecord | None, CellRecord | None]
+    Pair = tuple[KernelRecord, KernelRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A column of evidence.parquet; ``words`` are those that a reason code about it contains."""
+
+    key: str
+    label: str
+    unit: str = ""
+    words: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactRow:
+    """One line of the evidence: both sides as text, what moved, and whether it is the verdict's reason."""
+
+    label: str
+    baseline: str
+    candidate: str
+    change: str
+    reason: bool = False
+
+
+FACTS = (
+    Fact(key="registers", label="Registers a thread", words=("register",)),
+    Fact(key="stack_bytes", label="Stack (spills)", unit="B", words=("spill", "stack")),
+    Fact(key="local_loads", label="Spill loads", words=("spill", "local")),
+    Fact(key="local_stores", label="Spill stores", words=("spill", "local")),
+    Fact(key="shared_bytes", label="Shared memory", unit="B", words=("shared_memory", "fit")),
+    Fact(key="tensor_memory_columns", label="Tensor memory columns", words=("tensor_memory", "fit")),
+    Fact(key="occupancy_blocks", label="Blocks an SM", words=("occupancy", "blocks")),
+    Fact(key="occupancy_share", label="Occupancy", unit="%", words=("occupancy", "blocks")),
+    Fact(key="occupancy_limit", label="Occupancy limited by", words=("occupancy", "fit")),
+    Fact(key="barriers", label="Barriers", words=("barrier", "exchange")),
+    Fact(key="shuffles", label="Shuffles", words=("shuffle", "exchange")),
+    Fact(key="shared_stores", label="Shared stores", words=("exchange", "shared_store")),
+    Fact(key="shared_loads", label="Shared loads", words=("shared_load",)),
+    Fact(key="atomics", label="Atomics", words=("atomic",)),
+    Fact(key="matrix_ops", label="Matrix instructions (PTX)", words=("matrix", "mma")),
+    Fact(key="matrix_pipe", label="Matrix instructions (SASS)", words=("matrix", "mma")),
+    Fact(key="fma", label="FMA", words=("fma",)),
+    Fact(key="global_load_bits", label="Global loads by width", words=("vector", "global_load")),
+    Fact(key="global_store_bits", label="Global stores by width", words=("vector", "global_store")),
+    Fact(key="shared_load_bits", label="Shared loads by width", words=("shared_load",)),
+    Fact(key="shared_store_bits", label="Shared stores by width", words=("shared_store",)),
+    Fact(key="async_copies", label="Asynchronous copies", words=("async",)),
+    Fact(key="bulk_copies", label="Bulk copies (TMA)", words=("bulk", "async")),
+    Fact(key="ldmatrix", label="ldmatrix", words=("ldmatrix",)),
+    Fact(key="stmatrix", label="stmatrix", words=("stmatrix",)),
+    Fact(key="dtypes", label="Interface types", words=("dtype", "interface")),
+    Fact(key="instructions", label="Instructions", words=("code_size",)),
+    Fact(key="code_bytes", label="Code size", unit="B", words=("code_size",)),
+    Fact(key="num_warps", label="Warps a block", words=("num_warps",)),
+    Fact(key="num_stages", label="Pipeline stages", words=("num_stages",)),
+    Fact(key="num_ctas", label="Blocks a cluster", words=("num_ctas",)),
+    Fact(key="total", label="Compile time", unit="s", words=("compile_time",)),
+)
+
+
+def fact_rows(
+    verdict: VerdictRecord, reasons: Sequence[str], cells: Cells, pair: Pair | None
+) -> tuple[list[FactRow], list[str]]:
+    """The rows to show, those of a reason first, and in words what is equal on both sides."""
+    rows = list(_outcome_rows(cells))
+    equal: list[str] = []
+    for fact in FACTS if pair else ():
+        before, after = (_side(record, fact) for record in pair or ())
+        reason = any(word in code for word in fact.words for code in reasons)
+        if before != after and not _jitter(fact, reason=reason):
+            rows.append(_fact_row(fact, before, after, reason=reason))
+        elif before and fact.key != "total":
+            equal.append(f"{fact.label} {_text(before, fact.unit)}")
+    if not any(row.reason for row in rows):
+        rows[:0] = _own_row(verdict)
+    return sorted(rows, key=lambda row: not row.reason), equal
+
+
+def _jitter(fact: Fact, *, reason: bool) -> bool:
+    """Compile seconds never repeat: they are evidence only where they are the reason."""
+    return fact.key == "total" and not reason
+
+
+def _outcome_rows(cells: Cells) -> Iterator[FactRow]:
+    before, after = ((phrase(cell.outcome) if cell else "missing") for cell in cells)
+    if before != after:
+        yield FactRow(label="Outcome", baseline=before, candidate=after, change="changed", reason=True)
+    reasons = [(phrase(cell.reason) if cell else "") for cell in cells]
+    if reasons[0] != reasons[1]:
+        yield FactRow(
+            label="Reason", baseline=reasons[0] or NOTHING, candidate=reasons[1] or NOTHING, change=""
+        )
+
+
+def _own_row(verdict: VerdictRecord) -> list[FactRow]:
+    """The verdict's own two values, where no fact above is its reason."""
+    before, after = verdict.baseline_value, verdict.candidate_value
+    if before is None and after is None:
+        return []
+    return [
+        FactRow(
+            label=phrase(verdict.reason_code).capitalize(),
+            baseline=number(before),
+            candidate=number(after),
+            change=change(before, after),
+            reason=True,
+        )
+    ]
+
+
+def _side(record: KernelRecord, fact: Fact) -> object:
+    if fact.key == "total":
+        return record.seconds.get(fact.key)
+    owner = record.facts if hasattr(record.facts, fact.key) else record
+    return getattr(owner, fact.key)
+
+
+def _fact_row(fact: Fact, before: object, after: object, *, reason: bool) -> FactRow:
+    return FactRow(
+        label=fact.label,
+        baseline=_text(before, fact.unit),
+        candidate=_text(after, fact.unit),
+        change=_moved(before, after),
+        reason=reason,
+    )
+
+
+def _moved(before: object, after: object) -> str:
+    if isinstance(before, int | float) and isinstance(after, int | float):
+        return change(before, after)
+    return "changed"
+
+
+def _text(value: object, unit: str) -> str:
+    if isinstance(value, dict):
+        return _counts(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, int | float) or value is None:
+        return number(value, unit)
+    return phrase(str(value)) or NOTHING
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    """``{"128": 4}`` as "4 times 128 bit", ``{"HGMMA": 2}`` as "2 times HGMMA"; widest first."""
+    keys: Sequence[str] = sorted(counts, key=lambda key: (-int(key), key) if key.isdigit() else (0, key))
+    return (
+        ", ".join(f"{counts[key]:,} {TIMES} {f'{key} bit' if key.isdigit() else key}" for key in keys)
+        or "none"
+    )

@@ -1,0 +1,149 @@
+"""The decision: one sentence for each candidate, the key figures, and how far they reach."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix.groups import Section
+from matrix.model import CPU, Outcome, Stage
+from matrix.picture import unique_pairs
+from matrix.records import Verdict
+from matrix.wording import NOTHING, by_target, listing, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matrix.groups import Group
+    from matrix.records import VerdictRecord
+    from matrix.runfolder import RunFolder
+
+_ON_A_GPU = (Stage.CORRECTNESS, Stage.TIMING)
+_NOT_JUDGED = {Verdict.INCOMPLETE, Verdict.UNSUPPORTED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A key figure; ``anchor`` is the section that explains it."""
+
+    value: str
+    label: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do about one candidate."""
+
+    baseline: str
+    candidate: str
+    tone: str
+    word: str
+    sentence: str
+    top: Sequence[Group]
+
+
+def decisions(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Decision]:
+    return [_decision(runs, groups, pair) for pair in unique_pairs(runs)]
+
+
+def _decision(runs: Sequence[RunFolder], groups: Sequence[Group], pair: tuple[str, str]) -> Decision:
+    own = [group for group in groups if group.pair == pair]
+    kinds = collections.Counter(group.finding.verdict for group in own)
+    verdicts = [v for run in runs for v in run.verdicts if (v.baseline, v.candidate) == pair]
+    incomplete = sum(verdict.verdict == Verdict.INCOMPLETE for verdict in verdicts)
+    tone, word = _word(kinds, incomplete)
+    findings = [group for group in own if group.section == Section.FINDING]
+    return Decision(
+        baseline=pair[0],
+        candidate=pair[1],
+        tone=tone,
+        word=word,
+        sentence=_sentence(own, kinds, incomplete, verdicts),
+        top=findings[:3],
+    )
+
+
+def _word(kinds: collections.Counter[Verdict], incomplete: int) -> tuple[str, str]:
+    if kinds[Verdict.REGRESSED]:
+        return "bad", "Do not upgrade."
+    if incomplete:
+        return "missing", "Not decided: something is missing."
+    if kinds[Verdict.CODE_RISK] or kinds[Verdict.MIXED]:
+        return "risk", "Measure before upgrading."
+    if kinds[Verdict.UNEXPECTED_PASS]:
+        return "odd", "Nothing regressed, but a known difference is gone."
+    return "good", "Nothing regressed."
+
+
+def _sentence(
+    own: Sequence[Group],
+    kinds: collections.Counter[Verdict],
+    incomplete: int,
+    verdicts: Sequence[VerdictRecord],
+) -> str:
+    parts = [
+        _counted(own, kinds, Verdict.REGRESSED, "regression"),
+        _counted(own, kinds, Verdict.CODE_RISK, "code risk"),
+        _counted(own, kinds, Verdict.MIXED, "mixed change"),
+        _counted(own, kinds, Verdict.UNEXPECTED_PASS, "unexpected pass", "unexpected passes"),
+        plural(incomplete, "cell") + " without a verdict" if incomplete else "",
+        _counted(own, kinds, Verdict.IMPROVED, "improvement"),
+    ]
+    told = [part for part in parts if part]
+    return f"{'; '.join(told)}." if told else f"All {plural(len(verdicts), 'verdict')} flat."
+
+
+def _counted(
+    own: Sequence[Group], kinds: collections.Counter[Verdict], verdict: Verdict, noun: str, many: str = ""
+) -> str:
+    if not kinds[verdict]:
+        return ""
+    targets = by_target(t for group in own if group.finding.verdict == verdict for t in group.targets)
+    places = ["the CPU interpreter" if target == CPU else target for target in targets]
+    return f"{plural(kinds[verdict], noun, many)} on {listing(places)}"
+
+
+def reach(runs: Sequence[RunFolder]) -> str:
+    """How far the verdict reaches: what no stage of these runs could have seen."""
+    ran = {cell.stage for run in runs for cell in run.cells if cell.outcome != Outcome.NOT_RUN}
+    targets = by_target(cell.target for run in runs for cell in run.cells if cell.stage == Stage.COMPILE)
+    seen = [f"compiled for {listing(targets)}"] if targets else []
+    seen += ["interpreted on the CPU"] if Stage.INTERPRET in ran else []
+    seen += [f"run on a GPU ({stage})" for stage in _ON_A_GPU if stage in ran]
+    text = f"The kernels were {listing(seen)}." if seen else "No kernel was built or run."
+    if not ran & set(_ON_A_GPU):
+        text += " None ran on a GPU, so nothing here is a timing: code risks are read off the generated code."
+    return text
+
+
+def figures(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Figure]:
+    sections = collections.Counter(group.section for group in groups)
+    verdicts = [verdict for run in runs for verdict in run.verdicts]
+    kinds = collections.Counter(verdict.verdict for verdict in verdicts)
+    judged = sum(verdict.verdict not in _NOT_JUDGED for verdict in verdicts)
+    code = [v for v in verdicts if v.stage == Stage.COMPILE and v.verdict not in _NOT_JUDGED]
+    same = f"{kinds[Verdict.IDENTICAL] / len(code):.0%}".replace("%", " %") if code else NOTHING
+    return [
+        Figure(value=f"{sections[Section.FINDING]}", label="findings", anchor="findings"),
+        Figure(value=f"{sections[Section.IMPROVEMENT]}", label="improvements", anchor="improvements"),
+        Figure(value=f"{judged:,} of {len(verdicts):,}", label="comparisons judged", anchor="not-tested"),
+        Figure(value=same, label="have identical machine code", anchor="matrix"),
+        Figure(value=f"{sections[Section.KNOWN]}", label="known differences", anchor="known"),
+        Figure(value=f"{sum(len(run.kernels) for run in runs):,}", label="kernels compiled", anchor="run"),
+    ]
+
+
+def title(pairs: Sequence[tuple[str, str]], runs: Sequence[RunFolder]) -> str:
+    """``Triton 3.5.1 → 3.6.0, 3.9.0``: versions where they tell the environments apart, else the ids."""
+    versions = {
+        name: str(entry.get("triton", name)) for run in runs for name, entry in run.environments.items()
+    }
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    distinct = len({versions.get(name, name) for name in names}) == len(names)
+    shown = {name: versions.get(name, name) if distinct else name for name in names}
+    baselines = dict.fromkeys(shown[pair[0]] for pair in pairs)
+    candidates = dict.fromkeys(shown[pair[1]] for pair in pairs)
+    text = f"{', '.join(baselines)} → {', '.join(candidates)}" if pairs else "nothing compared"
+    return f"Triton {text}" if distinct else text

@@ -1,0 +1,172 @@
+"""The candidate against the baseline: one verdict row per target, case, params and stage.
+
+What is planned for one side and has no record on the other is incomplete; so is a compiled cell without
+evidence. A case that does not import fails once, at the import stage: its later stages adopt that outcome.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from matrix.changes import Change, Direction, encode
+from matrix.findings import number
+from matrix.judgement import Judgement, Side, judge_spot
+from matrix.model import CPU, Outcome, Stage, Target
+from matrix.records import Verdict, VerdictRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from matrix.case import Expect
+    from matrix.records import CellRecord, KernelRecord
+    from matrix.thresholds import Thresholds
+
+NOTHING_RUN = "nothing_run"
+_TEMPLATE = VerdictRecord(
+    run_id="",
+    baseline="",
+    candidate="",
+    target="",
+    case="",
+    params="",
+    stage="",
+    verdict=Verdict.INCOMPLETE,
+    reason_code="",
+    change="",
+)
+
+
+class Spot(NamedTuple):
+    """What two environments have in common: where one verdict is given."""
+
+    case: str
+    target: str
+    params: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One environment's records, by spot; ``imports`` by case."""
+
+    cells: Mapping[Spot, CellRecord]
+    kernels: Mapping[Spot, Sequence[KernelRecord]]
+    imports: Mapping[str, CellRecord]
+
+
+def judge(  # noqa: PLR0913
+    cells: Sequence[CellRecord],
+    kernels: Sequence[KernelRecord],
+    *,
+    run_id: str,
+    baseline: str,
+    candidates: Sequence[str],
+    expectations: Mapping[str, Sequence[Expect]],
+    thresholds: Thresholds,
+) -> list[VerdictRecord]:
+    """Every candidate against the baseline, with findings numbered. Environments go by their id.
+
+    Of several records of one cell and stage the last one counts. A candidate that nobody ran, with nothing
+    on the baseline's side either, still gets one incomplete row.
+    """
+    arms = {environment: _arm(environment, cells, kernels) for environment in (baseline, *candidates)}
+    rows: list[VerdictRecord] = []
+    for candidate in candidates:
+        template = replace(_TEMPLATE, run_id=run_id, baseline=baseline, candidate=candidate)
+        rows += _candidate_rows(template, arms[baseline], arms[candidate], expectations, thresholds)
+    return number(rows)
+
+
+def _candidate_rows(
+    template: VerdictRecord,
+    baseline: Arm,
+    candidate: Arm,
+    expectations: Mapping[str, Sequence[Expect]],
+    thresholds: Thresholds,
+) -> list[VerdictRecord]:
+    spots = sorted({*baseline.cells, *candidate.cells}, key=_in_order)
+    if not spots:
+        return [_row(template, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
+    rows = []
+    for spot in spots:
+        one, other = _side(baseline, spot), _side(candidate, spot)
+        judgement = judge_spot(one, other, spot.stage, expectations.get(spot.case, ()), thresholds)
+        rows.append(_row(template, spot, judgement, one, other))
+    return rows
+
+
+def _nothing_run() -> Judgement:
+    change = Change(reason_code=NOTHING_RUN, direction=Direction.NEUTRAL, severity=9, text="nothing was run")
+    return Judgement(verdict=Verdict.INCOMPLETE, changes=(change,))
+
+
+def _arm(environment: str, cells: Iterable[CellRecord], kernels: Iterable[KernelRecord]) -> Arm:
+    own = [cell for cell in cells if cell.environment == environment]
+    evidence: dict[Spot, list[KernelRecord]] = defaultdict(list)
+    for kernel in kernels:
+        if kernel.environment == environment:
+            evidence[Spot(kernel.case, kernel.target, kernel.params, Stage.COMPILE)].append(kernel)
+    return Arm(
+        cells={Spot(cell.case, cell.target, cell.params, cell.stage): cell for cell in own},
+        kernels=evidence,
+        imports={cell.case: cell for cell in own if cell.stage == Stage.IMPORT},
+    )
+
+
+def _side(arm: Arm, spot: Spot) -> Side:
+    cell = arm.cells.get(spot)
+    imported = arm.imports.get(spot.case)
+    outcome = Outcome(cell.outcome) if cell else None
+    if (
+        imported
+        and imported.outcome != Outcome.PASSED
+        and outcome in (None, Outcome.NOT_RUN, Outcome.IMPORT_ERROR)
+    ):
+        return Side(outcome=Outcome(imported.outcome), stage=Stage.IMPORT, cell=imported, kernels=())
+    return Side(outcome=outcome, stage=spot.stage, cell=cell, kernels=arm.kernels.get(spot, ()))
+
+
+def _row(
+    template: VerdictRecord, spot: Spot, judgement: Judgement, baseline: Side | None, candidate: Side | None
+) -> VerdictRecord:
+    first = judgement.changes[0]
+    text = f"{first.text}: {first.cause}" if first.cause else first.text
+    return replace(
+        template,
+        case=spot.case,
+        target=spot.target,
+        params=spot.params,
+        stage=spot.stage,
+        verdict=judgement.verdict,
+        reason_code=str(first.reason_code),
+        change=text,
+        baseline_value=first.baseline_value,
+        candidate_value=first.candidate_value,
+        severity=first.signed_severity or (first.severity if judgement.verdict in _GRAVE else 0),
+        known=judgement.known.reason if judgement.known else "",
+        link=judgement.known.link if judgement.known else "",
+        kernel=first.kernel,
+        baseline_cell_id=_cell_id(baseline),
+        candidate_cell_id=_cell_id(candidate),
+        detail=encode(judgement.changes),
+    )
+
+
+# Neither better nor worse, and still more to look at than code that merely changed.
+_GRAVE = (Verdict.INCOMPLETE, Verdict.UNEXPECTED_PASS)
+
+
+def _cell_id(side: Side | None) -> str:
+    return side.cell.cell_id if side and side.cell else ""
+
+
+_TARGET_ORDER = (CPU, *(str(target) for target in Target))
+_STAGE_ORDER = tuple(str(stage) for stage in Stage)
+
+
+def _in_order(spot: Spot) -> tuple[str, int, int, str, str]:
+    stage = _STAGE_ORDER.index(spot.stage) if spot.stage in _STAGE_ORDER else len(_STAGE_ORDER)
+    target = _TARGET_ORDER.index(spot.target) if spot.target in _TARGET_ORDER else len(_TARGET_ORDER)
+    return spot.case, stage, target, spot.params, spot.target

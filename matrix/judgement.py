@@ -1,0 +1,182 @@
+"""The verdict at one spot: two sides, what their outcomes and their code say, and what was expected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from matrix import outcomes
+from matrix.changes import Change, Direction
+from matrix.expectations import covering, met, unmet
+from matrix.kernel_pairs import compare_kernels
+from matrix.model import Outcome, Stage
+from matrix.records import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matrix.case import Expect
+    from matrix.records import CellRecord, KernelRecord
+    from matrix.thresholds import Thresholds
+
+CODE_CHANGED = "code_changed"
+CODE_IDENTICAL = "code_identical"
+EVIDENCE_MISSING = "evidence_missing"
+_GAP_SEVERITY = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One environment at one spot. ``cell`` is the import's where ``stage`` says so."""
+
+    outcome: Outcome | None
+    stage: str
+    cell: CellRecord | None
+    kernels: Sequence[KernelRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """A verdict with the changes it rests on, worst first; the first gives the row its reason code."""
+
+    verdict: Verdict
+    changes: tuple[Change, ...]
+    known: Expect | None = None
+
+
+def judge_spot(
+    baseline: Side, candidate: Side, stage: str, expectations: Sequence[Expect], thresholds: Thresholds
+) -> Judgement:
+    """The verdict at one spot: outcomes first, code where both compiled, then what was expected."""
+    comparison = outcomes.compare(baseline.outcome, candidate.outcome)
+    change = replace(
+        comparison.change, stage=_stage_of(baseline, candidate), cause=_cause(baseline, candidate)
+    )
+    judgement = Judgement(verdict=comparison.verdict, changes=(change,))
+    passed = baseline.outcome is candidate.outcome is Outcome.PASSED
+    if passed and stage == Stage.COMPILE:
+        judgement = _judge_code(baseline.kernels, candidate.kernels, thresholds)
+    return _expected(judgement, baseline, candidate, expectations)
+
+
+def _judge_code(
+    baseline: Sequence[KernelRecord], candidate: Sequence[KernelRecord], thresholds: Thresholds
+) -> Judgement:
+    if not (baseline and candidate):
+        lacking = " and ".join(
+            s for s, found in (("baseline", baseline), ("candidate", candidate)) if not found
+        )
+        return _single(
+            Verdict.INCOMPLETE,
+            EVIDENCE_MISSING,
+            f"passed, but no kernel is recorded for the {lacking}",
+            _GAP_SEVERITY,
+        )
+    comparison = compare_kernels(baseline, candidate, thresholds)
+    if comparison.changes:
+        found = tuple(replace(change, stage=Stage.COMPILE) for change in comparison.changes)
+        return Judgement(verdict=_direction_verdict(found), changes=found)
+    if comparison.identical:
+        return _single(Verdict.IDENTICAL, CODE_IDENTICAL, "the same code")
+    return _single(Verdict.CHANGED, CODE_CHANGED, "other code, no risk seen")
+
+
+def _direction_verdict(changes: Iterable[Change]) -> Verdict:
+    directions = {change.direction for change in changes}
+    if {Direction.WORSE, Direction.BETTER} <= directions:
+        return Verdict.MIXED
+    if Direction.WORSE in directions:
+        return Verdict.CODE_RISK
+    return Verdict.IMPROVED if Direction.BETTER in directions else Verdict.CHANGED
+
+
+def _single(verdict: Verdict, reason_code: str, text: str, severity: int = 0) -> Judgement:
+    change = Change(
+        reason_code=reason_code,
+        direction=Direction.NEUTRAL,
+        severity=severity,
+        text=text,
+        stage=Stage.COMPILE,
+    )
+    return Judgement(verdict=verdict, changes=(change,))
+
+
+def _expected(
+    judgement: Judgement, baseline: Side, candidate: Side, expectations: Sequence[Expect]
+) -> Judgement:
+    """The judgement in the light of what the case expects.
+
+    | candidate | baseline | verdict |
+    | --- | --- | --- |
+    | fails as expected | judged | known (unsupported in both stays so, with its reason) |
+    | passes, a failure was expected | judged | unexpected pass, unless its code is a risk |
+    | passes | failed as expected | known |
+    | code changed as expected | | known, if no other change is left to decide |
+    """
+    if not expectations or candidate.cell is None or baseline.cell is None or _undecided(judgement):
+        return judgement
+    foreseen = _met(expectations, candidate)
+    if foreseen is not None:
+        kept = judgement.verdict is Verdict.UNSUPPORTED
+        return replace(judgement, verdict=judgement.verdict if kept else Verdict.KNOWN, known=foreseen)
+    if candidate.outcome is not Outcome.PASSED:
+        return judgement
+    foreseen = unmet(expectations, candidate.cell)
+    if foreseen is not None and judgement.verdict not in (Verdict.CODE_RISK, Verdict.MIXED):
+        return _unexpected_pass(judgement, foreseen)
+    foreseen = _met(expectations, baseline)
+    if foreseen is not None and judgement.verdict is Verdict.IMPROVED:
+        return replace(judgement, verdict=Verdict.KNOWN, known=foreseen)
+    return _covered(judgement, candidate.cell, expectations)
+
+
+def _undecided(judgement: Judgement) -> bool:
+    """Incomplete for want of a record. A case that fails in its own code has one, and may be expected to."""
+    return judgement.verdict is Verdict.INCOMPLETE and judgement.changes[0].reason_code != Outcome.CASE_ERROR
+
+
+def _met(expectations: Sequence[Expect], side: Side) -> Expect | None:
+    if side.cell is None or side.outcome is None:
+        return None
+    return met(expectations, side.cell, stage=side.stage, outcome=side.outcome)
+
+
+def _unexpected_pass(judgement: Judgement, expect: Expect) -> Judgement:
+    change = Change(
+        reason_code=str(Verdict.UNEXPECTED_PASS),
+        direction=Direction.NEUTRAL,
+        severity=5,
+        text=f"passes, but {expect.outcome} was expected: {expect.reason}",
+        stage=expect.stage,
+    )
+    changes = (change, *judgement.changes)
+    return Judgement(verdict=Verdict.UNEXPECTED_PASS, changes=changes, known=expect)
+
+
+def _covered(judgement: Judgement, candidate: CellRecord, expectations: Sequence[Expect]) -> Judgement:
+    pointed = [change for change in judgement.changes if change.direction is not Direction.NEUTRAL]
+    foreseen = {c.reason_code: covering(expectations, candidate, c.reason_code) for c in pointed}
+    known = next((expect for expect in foreseen.values() if expect is not None), None)
+    if known is None:
+        return judgement
+    left = [change for change in judgement.changes if foreseen.get(change.reason_code) is None]
+    rest = [change for change in judgement.changes if foreseen.get(change.reason_code) is not None]
+    if all(change.direction is Direction.NEUTRAL for change in left):
+        return replace(judgement, verdict=Verdict.KNOWN, known=known)
+    return Judgement(verdict=_direction_verdict(left), changes=(*left, *rest), known=known)
+
+
+def _stage_of(baseline: Side, candidate: Side) -> str:
+    """``import`` where an import decided; the stage itself otherwise."""
+    return Stage.IMPORT if Stage.IMPORT in (baseline.stage, candidate.stage) else candidate.stage
+
+
+def _cause(baseline: Side, candidate: Side) -> str:
+    """What the failing side said, the candidate first."""
+    said = [side.cell for side in (candidate, baseline) if side.cell and side.outcome is not Outcome.PASSED]
+    return next((line for cell in said if (line := _first_line(cell))), "")
+
+
+def _first_line(cell: CellRecord) -> str:
+    lines = (line.strip() for line in (cell.reason or cell.detail).splitlines())
+    return next((line for line in lines if line), "")[:300]

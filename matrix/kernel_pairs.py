@@ -1,0 +1,135 @@
+"""All kernels of two cells against each other: who belongs to whom, and what changed in sum.
+
+Kernels match by name, autotuner configuration and launch order among their equals, so that one launch more
+does not shift every later pair.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from matrix import changes
+from matrix.changes import Change, CodeReason, Direction
+from matrix.code_risk import compile_time_changes, identical, risk_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from matrix.records import KernelRecord
+    from matrix.thresholds import Thresholds
+
+    Identity = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelComparison:
+    """What changed over all kernels of a cell, worst first; ``identical``: the same code throughout."""
+
+    identical: bool
+    changes: tuple[Change, ...]
+
+
+def compare_kernels(
+    baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord], thresholds: Thresholds
+) -> KernelComparison:
+    before, after = _identified(baseline), _identified(candidate)
+    pairs = [(before[key], after[key]) for key in before if key in after]
+    gone = [record for key, record in before.items() if key not in after]
+    new = [record for key, record in after.items() if key not in before]
+    found = _folded(pairs, thresholds) + _unmatched(gone, new)
+    seconds = [sum(_seconds(record) for record in side) for side in zip(*pairs, strict=True)]
+    if seconds:
+        found += compile_time_changes(seconds[0], seconds[1], thresholds)
+    same = not (gone or new) and all(identical(one.facts, other.facts) for one, other in pairs)
+    return KernelComparison(identical=same, changes=tuple(sorted(found, key=_worst_first)))
+
+
+def _identified(records: Iterable[KernelRecord]) -> dict[Identity, KernelRecord]:
+    seen: dict[tuple[str, str], int] = defaultdict(int)
+    identified: dict[Identity, KernelRecord] = {}
+    for record in sorted(records, key=lambda record: (record.config, record.index)):
+        equals = (record.kernel, record.config)
+        identified[(equals[0], equals[1], seen[equals])] = record
+        seen[equals] += 1
+    return identified
+
+
+def _folded(pairs: Sequence[tuple[KernelRecord, KernelRecord]], thresholds: Thresholds) -> list[Change]:
+    """One change a kernel and reason: of several launches or configurations the one that moved most."""
+    groups: dict[tuple[str, str], list[Change]] = defaultdict(list)
+    judged: dict[str, int] = defaultdict(int)
+    for before, after in pairs:
+        judged[before.kernel] += 1
+        for reason, change in _worst_by_reason(risk_changes(before.facts, after.facts, thresholds)).items():
+            groups[before.kernel, reason].append(change)
+    return [_one(group, kernel, judged[kernel]) for (kernel, _), group in groups.items()]
+
+
+def _worst_by_reason(found: Iterable[Change]) -> dict[str, Change]:
+    worst: dict[str, Change] = {}
+    for change in found:
+        known = worst.get(change.reason_code)
+        if known is None or change.factor > known.factor:
+            worst[change.reason_code] = change
+    return worst
+
+
+def _one(group: Sequence[Change], kernel: str, judged: int) -> Change:
+    worst = max(group, key=lambda change: change.factor)
+    more = f" (the most of {len(group)} of its {judged} builds)" if judged > 1 else ""
+    return replace(worst, kernel=kernel, text=worst.text + more)
+
+
+def _unmatched(gone: Sequence[KernelRecord], new: Sequence[KernelRecord]) -> list[Change]:
+    """A configuration that one side lacks is a loss of tuning; another set of kernels only a change."""
+    before, after = (_configurations(side) for side in (gone, new))
+    found = [_lost_tuning(Direction.WORSE, *item) for item in _only_in(before, after)]
+    found += [_lost_tuning(Direction.BETTER, *item) for item in _only_in(after, before)]
+    for kernel in sorted({record.kernel for record in (*gone, *new) if not record.config}):
+        counts = [sum(not r.config and r.kernel == kernel for r in side) for side in (gone, new)]
+        text = f"{counts[0]} launches of {kernel} gone, {counts[1]} new"
+        found.append(
+            Change(
+                reason_code=CodeReason.KERNELS_CHANGED,
+                direction=Direction.NEUTRAL,
+                severity=10,
+                text=text,
+                kernel=kernel,
+            )
+        )
+    return found
+
+
+def _configurations(records: Iterable[KernelRecord]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for record in records:
+        if record.config:
+            found[record.kernel].add(record.config)
+    return found
+
+
+def _only_in(one: Mapping[str, set[str]], other: Mapping[str, set[str]]) -> list[tuple[str, list[str]]]:
+    left = ((kernel, sorted(configs - other.get(kernel, set()))) for kernel, configs in sorted(one.items()))
+    return [(kernel, configs) for kernel, configs in left if configs]
+
+
+def _lost_tuning(direction: Direction, kernel: str, configs: Sequence[str]) -> Change:
+    which = "gone" if direction is Direction.WORSE else "new"
+    text = f"{len(configs)} autotuner configurations {which}: {', '.join(configs[:3])}"
+    return replace(
+        changes.CONFIGURATION.change(direction, text + (" ..." if configs[3:] else "")), kernel=kernel
+    )
+
+
+def _seconds(record: KernelRecord) -> float:
+    return sum(seconds for stage, seconds in record.seconds.items() if stage != "total")
+
+
+_LOSSES_FIRST = (Direction.WORSE, Direction.NEUTRAL, Direction.BETTER)
+
+
+def _worst_first(change: Change) -> tuple[int, int, float, str, str]:
+    order = _LOSSES_FIRST.index(change.direction)
+    return order, -change.severity, -change.factor, change.kernel, change.reason_code

@@ -1,0 +1,162 @@
+"""What is to run: case files, the cells they hold in each environment, and what will not run and why.
+
+Pure but for looking for files: nothing here starts a process.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from matrix.errors import UsageError
+from matrix.model import CPU, Cell, Outcome, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+# The stages that a host without a GPU can run, and where: compile for every target, the others on the CPU.
+HOST_STAGES = (Stage.IMPORT, Stage.COMPILE, Stage.INTERPRET)
+GPU_STAGES = (Stage.CORRECTNESS, Stage.TIMING, Stage.COUNTERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for, resolved: environment ids, targets, case files, globs."""
+
+    baseline: str
+    candidates: tuple[str, ...]
+    targets: tuple[str, ...]
+    case_files: tuple[Path, ...]
+    cases: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = HOST_STAGES
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        return (self.baseline, *self.candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseInfo:
+    """One case as an environment's worker described it."""
+
+    name: str
+    path: Path
+    points: Mapping[str, Sequence[Mapping[str, Any]]]
+    targets: tuple[str, ...]
+    triton: str
+    tags: tuple[str, ...]
+    expectations: tuple[Mapping[str, Any], ...]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """A case file in one environment: its cases, or why there are none."""
+
+    environment: str
+    path: Path
+    outcome: str
+    reason: str
+    detail: str
+    seconds: float
+    cases: tuple[CaseInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCell:
+    """One cell at one stage. A given ``outcome`` means that nothing has to run to know it."""
+
+    cell: Cell
+    stage: Stage
+    case: CaseInfo
+    params: Mapping[str, Any]
+    outcome: str = ""
+    reason: str = ""
+
+
+def find_case_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Every case file under ``paths`` (files or folders), sorted; names with a leading ``_`` are helpers.
+
+    Raises :class:`UsageError` naming every path that is not there.
+    """
+    found: dict[Path, None] = {}
+    missing = []
+    for path in paths:
+        if path.is_dir():
+            files = (f for f in sorted(path.rglob("*.py")) if not _is_helper(f.relative_to(path)))
+            found.update(dict.fromkeys(file.resolve() for file in files))
+        elif path.is_file():
+            found[path.resolve()] = None
+        else:
+            missing.append(str(path))
+    if missing:
+        raise UsageError(f"no such case file or folder: {', '.join(missing)}", hint="see --kernels")
+    return tuple(found)
+
+
+def _is_helper(path: Path) -> bool:
+    return path.name == "conftest.py" or any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def check_names(collected: Iterable[Collected]) -> None:
+    """Raise :class:`UsageError` where two case files hold a case of one name: their cells could not be told apart."""
+    owners: dict[str, dict[Path, None]] = {}
+    for item in collected:
+        for case in item.cases:
+            owners.setdefault(case.name, {})[case.path] = None
+    clashes = {name: paths for name, paths in owners.items() if len(paths) > 1}
+    if clashes:
+        lines = [f"case {name!r} is in {' and in '.join(map(str, paths))}" for name, paths in clashes.items()]
+        raise UsageError("\n".join(lines), hint="rename one, or leave ours out with --no-builtin")
+
+
+def cells_of(
+    environment: str, triton_version: str, collected: Iterable[Collected], request: Request
+) -> Iterator[PlannedCell]:
+    """The cells of one environment at the compile and interpret stages, in case file order."""
+    for item in collected:
+        for case in item.cases:
+            for stage in request.stages:
+                if stage not in (Stage.COMPILE, Stage.INTERPRET):
+                    continue
+                for target in request.targets if stage is Stage.COMPILE else (CPU,):
+                    yield from _points(environment, triton_version, case, stage, target, request.cases)
+
+
+def _points(
+    environment: str, version: str, case: CaseInfo, stage: Stage, target: str, globs: Sequence[str]
+) -> Iterator[PlannedCell]:
+    why = _absence(case, version, target)
+    for params in case.points.get(stage, ()):
+        cell = Cell.of(environment, target, case.name, params)
+        if selected(cell, globs):
+            outcome = str(Outcome.UNSUPPORTED) if why else ""
+            yield PlannedCell(cell=cell, stage=stage, case=case, params=params, outcome=outcome, reason=why)
+
+
+def _absence(case: CaseInfo, version: str, target: str) -> str:
+    """Why the case does not exist here; empty where it does."""
+    if case.targets and target != CPU and target not in case.targets:
+        return f"the case is for {', '.join(case.targets)}"
+    if case.triton and not _satisfies(version, case.triton):
+        return f"the case is for Triton {case.triton}"
+    return ""
+
+
+def _satisfies(version: str, specifier: str) -> bool:
+    try:
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return True
+
+
+def selected(cell: Cell, globs: Sequence[str]) -> bool:
+    """Whether any glob matches the case name, ``case:params`` or the whole cell id; no globs select all."""
+    names = (cell.case, cell.point, cell.id)
+    return not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
+

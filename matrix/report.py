@@ -1,0 +1,125 @@
+"""The report: one self-contained HTML page from one run folder or several.
+
+The page needs no network and lives without its script; whatever a case or a compiler named is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from typing import TYPE_CHECKING
+
+import jinja2
+import markupsafe
+
+from matrix import __version__, wording
+from matrix.cards import WITH_CODE, card
+from matrix.errors import StorageError
+from matrix.gaps import gaps, hazards, unfit
+from matrix.groups import Section, group
+from matrix.headline import decisions, figures, reach, title
+from matrix.picture import legend, panels, unique_pairs
+from matrix.provenance import comparison, run_facts
+from matrix.resources import reports_folder
+from matrix.runfolder import load_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from matrix.cards import Card
+    from matrix.groups import Group
+    from matrix.runfolder import RunFolder
+
+_NAME = "report.html"
+
+
+def render(run_dirs: Sequence[Path]) -> str:
+    """The page for these runs, laid side by side and never averaged.
+
+    Raises :class:`StorageError` where a folder is not a run's, or a file in it is cut or foreign.
+    """
+    return _environment().get_template("report.html").render(_page(load_all(run_dirs)))
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write ``report.html`` into the run's folder, whole or not at all."""
+    path = run_dir / _NAME
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    text = render([run_dir])
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise StorageError(
+            f"{path} cannot be written: {error}", hint="free some disk, then `report`"
+        ) from error
+    return path
+
+
+def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
+    groups = group(runs)
+    shown = panels(runs, groups)
+    sections = {kind: _cards([found for found in groups if found.section is kind]) for kind in Section}
+    return {
+        "title": title(unique_pairs(runs), runs),
+        "runs": runs,
+        "decisions": decisions(runs, groups),
+        "reach": reach(runs),
+        "figures": figures(runs, groups),
+        "comparison": comparison(runs),
+        "panels": shown,
+        "legend": legend(shown),
+        "findings": sections[Section.FINDING],
+        "improvements": sections[Section.IMPROVEMENT],
+        "known": sections[Section.KNOWN],
+        "standing": sections[Section.STANDING],
+        "undecided": sections[Section.UNDECIDED],
+        "hazards": hazards(runs),
+        "unfit": unfit(runs),
+        "gaps": gaps(runs),
+        "run_facts": [run_facts(run) for run in runs],
+        "version": __version__,
+        **_assets(),
+    }
+
+
+def _cards(groups: Sequence[Group]) -> list[Card]:
+    return [card(found, code=place < WITH_CODE) for place, found in enumerate(groups)]
+
+
+def _assets() -> dict[str, object]:
+    """Style and script, inlined; the page's policy allows this very script and nothing else."""
+    folder = reports_folder()
+    style = (folder / "report.css").read_text(encoding="utf-8")
+    script = (folder / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {
+        "style": markupsafe.Markup(style),  # noqa: S704 - our own file
+        "script": markupsafe.Markup(script),  # noqa: S704 - our own file
+        "script_digest": digest,
+    }
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(reports_folder()),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"listing": wording.listing, "phrase": wording.phrase, "web": web_address}
+    environment.globals |= {"looks": wording.LOOKS, "plural": wording.plural}
+    return environment
+
+
+def web_address(link: str) -> str:
+    """The address behind a case's link, or nothing where it is not one that a browser should follow."""
+    if re.match(r"https?://", link):
+        return link
+    issue = re.fullmatch(r"triton#(\d+)", link)
+    return f"https://github.com/triton-lang/triton/issues/{issue[1]}" if issue else ""

@@ -1,0 +1,39 @@
+"""Where the data that travels with the program lies: built-in cases, report templates, the noxfile.
+
+A wheel carries them inside the package (``matrix/builtin``); in a clone they lie beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matrix.errors import StorageError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def kernels_folder() -> Path:
+    """The folder of the built-in case files."""
+    return _find("kernels")
+
+
+def reports_folder() -> Path:
+    """The folder of the report's templates, style sheet and script."""
+    return _find("reports")
+
+
+def noxfile() -> Path:
+    """The noxfile that builds the environments and drives a run."""
+    return _find("noxfile.py")
+
+
+def _find(name: str) -> Path:
+    candidates = (_PACKAGE / "builtin" / name, _PACKAGE.parent / name)
+    for path in candidates:
+        if path.exists():
+            return path
+    looked = " nor ".join(str(path) for path in candidates)
+    raise StorageError(
+        f"{name} is missing: neither {looked} exists",
+        hint="the installation is incomplete: reinstall triton-matrix, or run from a complete clone",
+    )

@@ -1,0 +1,265 @@
+"""A run, from request to report: the program's whole story in one list of steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix import disassembler, store
+from matrix.artifacts import Artifacts
+from matrix.cache import Cache
+from matrix.decision import exit_code
+from matrix.environments import child_environment
+from matrix.execute import Bench, Timeouts, collect, measure
+from matrix.expectations import read_expectations
+from matrix.facts import facts_of
+from matrix.host import Host, this_host
+from matrix.judge import judge
+from matrix.model import Outcome, Stage
+from matrix.plan import GPU_STAGES, Collected, PlannedCell, Request, cells_of, check_names
+from matrix.provision import Provision, provide
+from matrix.recording import Arm, Clerk, expectations_of
+from matrix.releases import release_expectations
+from matrix.report import write_report
+from matrix.runfolder import load
+from matrix.runs import Home, write_meta
+from matrix.summary import summary_markdown
+from matrix.workers import WorkerHome, memory_share
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matrix.case import Expect
+    from matrix.config import Configuration
+    from matrix.errors import ExitCode
+    from matrix.progress import Board
+    from matrix.records import CellRecord, KernelRecord, VerdictRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A run that ended: its folder and the exit code of its verdicts."""
+
+    run_id: str
+    folder: Path
+    exit_code: ExitCode
+
+
+@dataclass(slots=True)
+class Run:
+    """One run's state, filled step by step."""
+
+    request: Request
+    configuration: Configuration
+    home: Home
+    board: Board
+    jobs: int
+    run_id: str = ""
+    started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
+    folder: Path = Path()
+    host: Host = field(default_factory=this_host)
+    provisions: dict[str, Provision] = field(default_factory=dict)
+
+    def execute(self) -> Finished:
+        """Every step in order. What is measured is in the cache the moment it is known."""
+        self.run_id, self.started, self.folder = self.home.begin()
+        write_meta(self.folder, self._meta("running"))
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self._scratch_root()) as scratch, self.board.live():
+            bench = self._bench(Path(scratch))
+            self.provisions = provide(
+                self.request.environments, self.configuration, self.home.root, self.board
+            )
+            homes = self._homes(bench)
+            locks = {name: p.built.digest for name, p in self.provisions.items() if p.built}
+            files = self.request.case_files
+            tick = self.board.task("import", len(homes) * len(files))
+            collected = [*collect(bench, homes, locks, files, tick), *self._unbuilt()]
+            check_names(collected)
+            planned = self._plan(collected)
+            tick = self.board.task("compile and interpret", len(planned))
+            measured = measure(bench, homes, locks, planned, tick)
+            kernels = sum(len(part["kernels"]) for item in measured for part in item.parts)
+            note = self.board.task("read the code", kernels)
+            facts = facts_of(bench, measured, lambda count: [note() for _ in range(count)] and None)
+            clerk = self._clerk(collected)
+            cells, evidence = clerk.cells(collected, measured), clerk.kernels(measured, facts)
+            bench.artifacts.give({d for row in evidence for d in row.artifacts.values()}, self.folder / "artifacts")
+        return self._conclude(cells, evidence, clerk, collected)
+
+    def _conclude(
+        self,
+        cells: list[CellRecord],
+        evidence: list[KernelRecord],
+        clerk: Clerk,
+        collected: Sequence[Collected],
+    ) -> Finished:
+        """Judge, write every file, and point ``latest`` here."""
+        verdicts = judge(
+            cells,
+            evidence,
+            run_id=self.run_id,
+            baseline=self.request.baseline,
+            candidates=self.request.candidates,
+            expectations=clerk.expectations,
+            thresholds=self.configuration.thresholds,
+        )
+        code = exit_code(verdicts)
+        store.write_cells(self.folder, cells)
+        store.write_evidence(self.folder, evidence)
+        store.write_verdicts(self.folder, verdicts)
+        finished = {"exit_code": int(code), "cases": _cases_meta(collected), "not_run": self._not_run()}
+        write_meta(self.folder, self._meta("complete") | finished)
+        run = load(self.folder)
+        write_text = (self.folder / "summary.md").write_text
+        write_text(summary_markdown(run), encoding="utf-8")
+        write_report(self.folder)
+        self.home.point_latest(self.folder)
+        return Finished(run_id=self.run_id, folder=self.folder, exit_code=code)
+
+    def interrupted(self) -> None:
+        """Leave word in the run folder that the run did not end."""
+        if self.run_id:
+            write_meta(self.folder, self._meta("interrupted"))
+
+    def _scratch_root(self) -> Path:
+        root = self.home.path / "tmp"
+        root.mkdir(parents=True, exist_ok=True)
+        _sweep(root)
+        return root
+
+    def _bench(self, scratch: Path) -> Bench:
+        timeouts = self.configuration.timeouts_s
+        (scratch / "spool").mkdir()
+        return Bench(
+            slots=self.jobs,
+            cache=Cache(self.home.cache),
+            artifacts=Artifacts(self.home.artifacts),
+            scratch=scratch,
+            timeouts=Timeouts(compile=timeouts[Stage.COMPILE], interpret=timeouts[Stage.INTERPRET]),
+            start_seconds=[],
+            say=self.board.say,
+        )
+
+    def _homes(self, bench: Bench) -> dict[str, WorkerHome]:
+        memory = memory_share(self.host, self.jobs)
+        homes = {}
+        for name, provision in self.provisions.items():
+            if provision.built is not None:
+                homes[name] = WorkerHome(
+                    environment=name,
+                    interpreter=provision.built.interpreter,
+                    variables=child_environment(provision.environment),
+                    pythonpath=[str(path) for path in self.configuration.pythonpath],
+                    scratch=bench.scratch,
+                    memory_bytes=memory,
+                )
+        return homes
+
+    def _unbuilt(self) -> list[Collected]:
+        """Environments that could not be built: every case file fails there, for that reason."""
+        return [
+            Collected(
+                environment=name,
+                path=path,
+                outcome=Outcome.ENVIRONMENT_ERROR,
+                reason=provision.problem.splitlines()[0],
+                detail=provision.problem,
+                seconds=0.0,
+                cases=(),
+            )
+            for name, provision in self.provisions.items()
+            if provision.built is None
+            for path in self.request.case_files
+        ]
+
+    def _plan(self, collected: Sequence[Collected]) -> list[PlannedCell]:
+        return [
+            cell
+            for name, provision in self.provisions.items()
+            for cell in cells_of(
+                name, provision.triton_version, [c for c in collected if c.environment == name], self.request
+            )
+        ]
+
+    def _clerk(self, collected: Sequence[Collected]) -> Clerk:
+        arms = {
+            name: Arm(environment=name, triton_version=provision.triton_version, torch_version=provision.torch_version)
+            for name, provision in self.provisions.items()
+        }
+        return Clerk(run_id=self.run_id, host=self.host.name, arms=arms, expectations=_expectations(collected))
+
+    def _meta(self, state: str) -> dict[str, Any]:
+        request = self.request
+        return {
+            "schema": 1,
+            "run_id": self.run_id,
+            "state": state,
+            "started_at": self.started.isoformat(),
+            "finished_at": datetime.datetime.now(datetime.UTC).isoformat(),
+            "request": {
+                "baseline": request.baseline,
+                "candidates": list(request.candidates),
+                "targets": list(request.targets),
+                "cases": list(request.cases),
+                "stages": [str(stage) for stage in request.stages],
+                "kernels": [str(path) for path in request.case_files],
+            },
+            "host": dataclasses.asdict(self.host),
+            "environments": [provision.meta() for provision in self.provisions.values()],
+            "thresholds": dataclasses.asdict(self.configuration.thresholds),
+            "tools": {"nvdisasm": disassembler.version()},
+            "cases": [],
+            "not_run": [],
+            "exit_code": None,
+        }
+
+    def _not_run(self) -> list[dict[str, str]]:
+        wanted = [stage for stage in (Stage.COMPILE, Stage.INTERPRET) if stage not in self.request.stages]
+        rows = [{"what": str(stage), "why": "not among the stages asked for"} for stage in wanted]
+        return [*rows, *({"what": str(stage), "why": "this host has no GPU"} for stage in GPU_STAGES)]
+
+
+def _expectations(collected: Sequence[Collected]) -> dict[str, tuple[Expect, ...]]:
+    """What each case expects, and what is known of releases whatever the case."""
+    known = release_expectations()
+    return {
+        name: (*read_expectations(case.expectations, case=name), *known)
+        for name, case in expectations_of(collected).items()
+    }
+
+
+def _cases_meta(collected: Sequence[Collected]) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "name": case.name,
+            "file": str(case.path),
+            "digest": case.files.get(str(case.path), ""),
+            "tags": list(case.tags),
+            "targets": list(case.targets),
+            "expectations": list(case.expectations),
+        }
+        for case in expectations_of(collected).values()
+    ]
+
+
+def _sweep(root: Path) -> None:
+    """Remove what runs that were killed left in the scratch folder."""
+    for folder in root.iterdir():
+        owner = folder / "pid"
+        try:
+            alive = Path(f"/proc/{int(owner.read_text())}").exists()
+        except (OSError, ValueError):
+            alive = False
+        if not alive:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def default_jobs() -> int:
+    """As many workers as this process may use cores."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,96 @@
+"""A finished run, read back from its folder: run.json, the three tables and the stored code.
+
+Nothing here needs the machine that made the run, so a report can be rendered anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from matrix.artifacts import Artifacts
+from matrix.errors import StorageError
+from matrix.records import CellRecord, KernelRecord, Verdict, VerdictRecord
+from matrix.store import SCHEMA_VERSION, read_cells, read_evidence, read_verdicts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_RERUN = "the run was cut short or the file is not ours: repeat the run, it redoes only what is missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """One run: ``meta`` is run.json as it stands, the tables are typed records."""
+
+    path: Path
+    meta: Mapping[str, Any]
+    cells: Sequence[CellRecord]
+    kernels: Sequence[KernelRecord]
+    verdicts: Sequence[VerdictRecord]
+
+    @property
+    def run_id(self) -> str:
+        return str(self.meta["run_id"])
+
+    @property
+    def host(self) -> str:
+        """The machine's name as the run recorded it, or the run's id where it recorded none."""
+        named = dict(self.meta.get("host") or {}).get("name")
+        return str(named or next((cell.host for cell in self.cells if cell.host), self.run_id))
+
+    @property
+    def environments(self) -> dict[str, Mapping[str, Any]]:
+        return {str(entry["id"]): entry for entry in self.meta.get("environments", ())}
+
+    def artifact(self, digest: str) -> str:
+        """The stored text whose bytes have this SHA-256.
+
+        Raises :class:`StorageError` where it is not stored or damaged.
+        """
+        return Artifacts(self.path / "artifacts").get(digest).decode("utf-8", errors="replace")
+
+
+def load(path: Path) -> RunFolder:
+    """Read the run in this folder; :class:`StorageError` names the file that is missing, cut or foreign."""
+    return RunFolder(
+        path=path,
+        meta=_meta(path / "run.json"),
+        cells=read_cells(path),
+        kernels=read_evidence(path),
+        verdicts=[_known_verdict(path, row) for row in read_verdicts(path)],
+    )
+
+
+def load_all(paths: Sequence[Path]) -> list[RunFolder]:
+    """Every run once, oldest first, even where two paths lead to the same run (``latest`` and its name)."""
+    runs = {run.run_id: run for run in map(load, paths)}
+    return sorted(runs.values(), key=lambda run: str(run.meta.get("started_at", "")))
+
+
+def _meta(path: Path) -> Mapping[str, Any]:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        hint = "give the folder of a run, such as .matrix/runs/latest"
+        raise StorageError(f"{path.parent} is not a run folder: it has no {path.name}", hint=hint) from error
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path} cannot be read: {error}", hint=_RERUN) from error
+    if not isinstance(meta, dict) or "schema" not in meta or "run_id" not in meta:
+        raise StorageError(f"{path} is not a run's: it names no schema and run_id", hint=_RERUN)
+    if meta["schema"] != SCHEMA_VERSION:
+        hint = "read it with the triton-matrix that wrote it, or repeat the run"
+        raise StorageError(
+            f"{path} has schema {meta['schema']!r}; this version reads {SCHEMA_VERSION}", hint=hint
+        )
+    return meta
+
+
+def _known_verdict(path: Path, row: VerdictRecord) -> VerdictRecord:
+    try:
+        return replace(row, verdict=Verdict(row.verdict))
+    except ValueError as error:
+        message = f"{path / 'verdicts.parquet'} holds a verdict that this version does not know: {error}"
+        raise StorageError(message, hint="read it with the triton-matrix that wrote it") from error

@@ -1,0 +1,80 @@
+"""Everything that a run knows about one cell."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from typing import TYPE_CHECKING, Any
+
+from matrix.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from matrix.records import CellRecord, KernelRecord
+    from matrix.runfolder import RunFolder
+
+
+def matching(folder: RunFolder, glob: str) -> list[CellRecord]:
+    """The cell rows whose id matches, or whose id ends in the text given. Raises :class:`UsageError` for none."""
+    found = [row for row in folder.cells if fnmatch.fnmatchcase(row.cell_id, glob) or row.cell_id.endswith(glob)]
+    if not found:
+        near = sorted({row.cell_id for row in folder.cells if row.case in glob})[:5]
+        hint = f"cells of that case: {'; '.join(near)}" if near else "ids are in cells.parquet, column cell_id"
+        raise UsageError(f"no cell of run {folder.run_id} matches {glob!r}", hint=hint)
+    return found
+
+
+def kernels_of(folder: RunFolder, cells: Iterable[CellRecord]) -> list[KernelRecord]:
+    wanted = {row.cell_id for row in cells}
+    return [kernel for kernel in folder.kernels if kernel.cell_id in wanted]
+
+
+def code_of(folder: RunFolder, cells: Sequence[CellRecord], kind: str) -> str:
+    """The code of all kernels of these cells, one after the other."""
+    texts = []
+    for kernel in kernels_of(folder, cells):
+        digest = kernel.artifacts.get(kind)
+        if digest:
+            comment = ";" if kind == "llir" else "//"
+            texts.append(f"{comment} {kernel.cell_id} {kernel.kernel} {kind}\n{folder.artifact(digest).rstrip()}\n")
+    if not texts:
+        raise UsageError(f"no {kind} is kept for {cells[0].cell_id}", hint=f"outcome: {cells[0].outcome}")
+    return "\n".join(texts)
+
+
+def as_data(folder: RunFolder, cells: Sequence[CellRecord]) -> dict[str, Any]:
+    ids = {row.cell_id for row in cells}
+    verdicts = [v for v in folder.verdicts if v.candidate_cell_id in ids or v.baseline_cell_id in ids]
+    return {"cells": rows(cells), "kernels": rows(kernels_of(folder, cells)), "verdicts": rows(verdicts)}
+
+
+def rows(records: Iterable[Any]) -> list[dict[str, Any]]:
+    """Records as plain dictionaries."""
+    return [dataclasses.asdict(record) for record in records]
+
+
+def as_text(folder: RunFolder, cells: Sequence[CellRecord]) -> str:
+    """A page for a terminal: outcomes, verdicts, then every kernel with its facts and where its code is."""
+    data = as_data(folder, cells)
+    lines: list[str] = []
+    for cell in cells:
+        lines += [cell.cell_id, f"  {cell.stage}: {cell.outcome}  {cell.reason}".rstrip()]
+        lines += [f"    expected: {cell.expected}"] if cell.expected else []
+        lines += [f"    {line}" for line in cell.detail.rstrip().splitlines()[-12:]]
+    for verdict in data["verdicts"]:
+        lines += ["", f"verdict ({verdict['baseline']} -> {verdict['candidate']}): {verdict['verdict']}"]
+        lines += [f"  {verdict['reason_code']}: {verdict['change']}"] if verdict["change"] else []
+    for kernel in data["kernels"]:
+        lines += ["", f"kernel {kernel['kernel']} ({kernel['cell_id']})"]
+        lines += [f"  {name}: {_value(value)}" for name, value in kernel["facts"].items() if value not in ({}, [])]
+        lines += [f"  {name}: {_value(kernel[name])}" for name in ("num_warps", "num_stages", "num_ctas", "grid")]
+        lines += [f"  ptxas: {kernel['ptxas_version']}", f"  signature: {_value(kernel['signature'])}"]
+        lines += [f"  code {kind}: {folder.path / 'artifacts' / digest}.zst" for kind, digest in kernel["artifacts"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,138 @@
+"""The result tables: Parquet files with a versioned schema, readable by any Parquet reader.
+
+Schema history:
+
+* 1: cells, evidence and verdicts as of triton-matrix 0.1.
+
+Structured values (options, signature, widths, hazards ...) are JSON strings, so that every reader can
+open them. Base units everywhere: bytes, seconds; times are UTC.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from matrix.cache import storage_error
+from matrix.errors import StorageError
+from matrix.records import CellRecord, KernelFacts, KernelRecord, VerdictRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+SCHEMA_VERSION = 1
+_STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
+
+_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+_TYPES = {"str": _TEXT, "int": _INT, "float": _FLOAT, "bool": pa.bool_(), "datetime": pa.timestamp("us", tz="UTC")}
+
+
+def _field(field: dataclasses.Field[Any]) -> pa.Field:
+    """A dataclass field's column: scalars as they are, everything structured as JSON text."""
+    name = str(field.type)
+    nullable = "None" in name
+    return pa.field(field.name, _TYPES.get(name.replace(" | None", ""), _TEXT), nullable=nullable)
+
+
+def _schema(*fields: pa.Field) -> pa.Schema:
+    return pa.schema(fields, metadata={"triton_matrix_schema": str(SCHEMA_VERSION)})
+
+
+_FLAT = ("seconds", "facts")
+CELLS = _schema(*(_field(f) for f in dataclasses.fields(CellRecord)))
+VERDICTS = _schema(*(_field(f) for f in dataclasses.fields(VerdictRecord)))
+EVIDENCE = _schema(
+    *(_field(f) for f in dataclasses.fields(KernelRecord) if f.name not in _FLAT),
+    *(_field(f) for f in dataclasses.fields(KernelFacts)),
+    *(pa.field(f"seconds_{stage}", _FLOAT, nullable=True) for stage in _STAGES),
+    pa.field("seconds_total", _FLOAT, nullable=True),
+)
+
+
+def write_cells(folder: Path, records: Sequence[CellRecord]) -> None:
+    _write(folder / "cells.parquet", CELLS, [_row(record) for record in records])
+
+
+def write_verdicts(folder: Path, records: Sequence[VerdictRecord]) -> None:
+    _write(folder / "verdicts.parquet", VERDICTS, [_row(record) for record in records])
+
+
+def write_evidence(folder: Path, records: Sequence[KernelRecord]) -> None:
+    _write(folder / "evidence.parquet", EVIDENCE, [_evidence_row(record) for record in records])
+
+
+def read_cells(folder: Path) -> list[CellRecord]:
+    return [CellRecord(**row) for row in _read(folder / "cells.parquet", CELLS)]
+
+
+def read_verdicts(folder: Path) -> list[VerdictRecord]:
+    return [VerdictRecord(**row) for row in _read(folder / "verdicts.parquet", VERDICTS)]
+
+
+def read_evidence(folder: Path) -> list[KernelRecord]:
+    return [_kernel_record(row) for row in _read(folder / "evidence.parquet", EVIDENCE)]
+
+
+def _row(record: CellRecord | VerdictRecord) -> dict[str, Any]:
+    return {f.name: _scalar(getattr(record, f.name)) for f in dataclasses.fields(record)}
+
+
+def _scalar(value: Any) -> Any:
+    return value if not isinstance(value, (dict, list)) else json.dumps(value)
+
+
+def _evidence_row(record: KernelRecord) -> dict[str, Any]:
+    flat = [f.name for f in dataclasses.fields(record) if f.name not in _FLAT]
+    row = {name: _scalar(getattr(record, name)) for name in flat}
+    row |= {f.name: _scalar(getattr(record.facts, f.name)) for f in dataclasses.fields(record.facts)}
+    row |= {f"seconds_{stage}": record.seconds.get(stage) for stage in _STAGES}
+    row["seconds_total"] = sum(record.seconds.values()) if record.seconds else None
+    return row
+
+
+def _kernel_record(row: dict[str, Any]) -> KernelRecord:
+    values = {f.name: _value(f, row[f.name]) for f in dataclasses.fields(KernelRecord) if f.name not in _FLAT}
+    facts = {f.name: _value(f, row[f.name]) for f in dataclasses.fields(KernelFacts)}
+    seconds = {s: row[f"seconds_{s}"] for s in _STAGES if row[f"seconds_{s}"] is not None}
+    return KernelRecord(**values, seconds=seconds, facts=KernelFacts(**facts))
+
+
+def _value(field: dataclasses.Field[Any], value: Any) -> Any:
+    structured = str(field.type).startswith(("dict", "list"))
+    return json.loads(value) if structured and isinstance(value, str) else value
+
+
+def _write(path: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+    partial = path.with_suffix(".partial")
+    try:
+        pq.write_table(pa.Table.from_pylist(rows, schema=schema), partial, compression="zstd")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise storage_error(path, error) from error
+
+
+def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
+    """The rows of a table of ours. Raises :class:`StorageError` for a missing, damaged or foreign file."""
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise StorageError(f"{path} is missing", hint="is this a run folder, and did the run finish?") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        hint = "the file is damaged or no Parquet; the run's other files may still be read"
+        raise StorageError(f"{path} cannot be read: {error}", hint=hint) from error
+    version = (table.schema.metadata or {}).get(b"triton_matrix_schema")
+    missing = [name for name in schema.names if name not in table.schema.names]
+    if version is None or missing:
+        lacks = f"it lacks {', '.join(missing)}" if missing else "it does not say so"
+        raise StorageError(f"{path} is not a table of triton-matrix: {lacks}", hint="name a run folder")
+    if int(version) > SCHEMA_VERSION:
+        hint = "upgrade triton-matrix"
+        raise StorageError(f"{path} has schema {int(version)}, this version knows {SCHEMA_VERSION}", hint=hint)
+    rows: list[dict[str, Any]] = table.select(schema.names).to_pylist()
+    return rows

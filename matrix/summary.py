@@ -1,0 +1,114 @@
+"""The run in a few lines: Markdown for a CI job's page, plain text for a terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from matrix.gaps import gaps
+from matrix.groups import Section, group
+from matrix.headline import decisions, figures, reach, title
+from matrix.picture import unique_pairs
+from matrix.provenance import comparison
+from matrix.wording import LOOKS, plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from matrix.gaps import Gap
+    from matrix.groups import Group
+    from matrix.headline import Decision
+    from matrix.runfolder import RunFolder
+
+_ROWS = 20
+_COLOURS = {"bad": "31;1", "missing": "31", "risk": "33", "odd": "34", "good": "32"}
+
+
+def summary_markdown(run: RunFolder) -> str:
+    """``summary.md``: the decision, the findings as a table, what was not tested."""
+    groups = group([run])
+    lines = [f"# {_plain(title(unique_pairs([run]), [run]))}", ""]
+    for decision in decisions([run], groups):
+        lines += [f"**{decision.word}** {_named(decision, groups)}{_plain(decision.sentence)}", ""]
+    lines += [reach([run]), "", _plain(comparison([run]).confounders), ""]
+    lines += ["| " + " | ".join(f"{figure.label}" for figure in figures([run], groups)) + " |"]
+    lines += ["|" + " --- |" * len(figures([run], groups))]
+    lines += ["| " + " | ".join(figure.value for figure in figures([run], groups)) + " |", ""]
+    lines += _table("Findings", [found for found in groups if found.section is Section.FINDING])
+    lines += _table("Without a verdict", [found for found in groups if found.section is Section.UNDECIDED])
+    lines += _table("Improvements", [found for found in groups if found.section is Section.IMPROVEMENT])
+    lines += _table("Known differences", [found for found in groups if found.section is Section.KNOWN])
+    lines += _not_tested(gaps([run]))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def summary_text(run: RunFolder, *, colour: bool = False) -> str:
+    """What a terminal shows at the end of a run."""
+    groups = group([run])
+    return "\n".join(_text_lines(run, groups, colour=colour)) + "\n"
+
+
+def _text_lines(run: RunFolder, groups: Sequence[Group], *, colour: bool) -> Iterator[str]:
+    for decision in decisions([run], groups):
+        pair = f"{decision.baseline} → {decision.candidate}"
+        yield f"{_paint(decision.word, decision.tone, colour=colour)} {pair}"
+        yield f"  {decision.sentence}"
+        own = [found for found in groups if found.pair == (decision.baseline, decision.candidate)]
+        told = [g for g in own if g.section in {Section.FINDING, Section.UNDECIDED, Section.IMPROVEMENT}]
+        for found in told[:_ROWS]:
+            look = LOOKS[found.finding.verdict]
+            word = _paint(f"{look.glyph} {look.word:<10}", look.tone, colour=colour)
+            yield f"  {word}  {_line(found.title)}  [{found.where}]"
+        if len(told) > _ROWS:
+            yield f"  and {len(told) - _ROWS} more in the report"
+    yield reach([run])
+
+
+def _paint(text: str, tone: str, *, colour: bool) -> str:
+    code = _COLOURS.get(tone, "")
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text
+
+
+def _named(decision: Decision, groups: Sequence[Group]) -> str:
+    several = len({found.pair for found in groups}) > 1
+    return f"{_plain(decision.candidate)}: " if several else ""
+
+
+def _table(heading: str, groups: Sequence[Group]) -> list[str]:
+    if not groups:
+        return []
+    lines = [f"## {heading}", "", "| | what | targets | candidate |", "| --- | --- | --- | --- |"]
+    for found in groups[:_ROWS]:
+        look = LOOKS[found.finding.verdict]
+        why = f"<br>{_plain(found.finding.known)}" if found.finding.known else ""
+        cells = (
+            f"{look.glyph} {look.word}",
+            f"{_plain(found.title)}{why}",
+            found.where,
+            _plain(found.finding.candidate),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    if len(groups) > _ROWS:
+        lines.append(f"| | and {len(groups) - _ROWS} more in the report | | |")
+    return [*lines, ""]
+
+
+def _not_tested(found: Sequence[Gap]) -> list[str]:
+    if not found:
+        return []
+    lines = ["## Not tested", ""]
+    for gap in found[:_ROWS]:
+        cells = f" ({plural(len(gap.cells), 'cell')})" if gap.cells else ""
+        lines.append(f"- {_plain(gap.what)}{cells}: {_plain(gap.why)}")
+    return [*lines, f"- and {len(found) - _ROWS} more in the report"] if len(found) > _ROWS else lines
+
+
+def _line(text: str) -> str:
+    """One line without control characters: a case's name must not steer the terminal."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text)
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown and the HTML in it show as it stands."""
+    escaped = _line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_|\[\]])", r"\\\1", escaped)

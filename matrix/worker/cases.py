@@ -1,0 +1,107 @@
+"""Loading case files: by path, under a private module name, as a test runner loads tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import pathlib
+import re
+import sys
+
+from matrix.case import Case, Params, keyword_params
+from matrix.model import Stage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+# Triton 3.0 leaves functions of modules named triton* out of its cache key, so the name starts otherwise.
+_PREFIX = "_matrix_case_"
+_STAGES = (Stage.COMPILE, Stage.INTERPRET, Stage.CORRECTNESS, Stage.TIMING)
+
+
+def load(path: str) -> ModuleType:
+    """The case file at ``path`` as a module; loaded once a process. Raises whatever the file raises."""
+    name = f"{_PREFIX}{re.sub('[^A-Za-z0-9_]', '_', pathlib.Path(path).stem)}_{_digest(path.encode())[:10]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def find(path: str, name: str) -> Case:
+    """The case called ``name`` in the file at ``path``."""
+    for case in cases_of(load(path)):
+        if case.name == name:
+            return case
+    raise LookupError(f"{path} holds no case named {name!r}")
+
+
+def cases_of(module: ModuleType) -> list[Case]:
+    """Every ``Case`` that the module holds, alone or in a list or tuple, in file order and once."""
+    found: dict[int, Case] = {}
+    for value in vars(module).values():
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, Case):
+                found.setdefault(id(item), item)
+    return list(found.values())
+
+
+def describe(path: str) -> dict[str, Any]:
+    """Everything that planning needs to know of a case file, as JSON-able data."""
+    before = set(sys.modules)
+    module = load(path)
+    files = {path, *_local_files(before)}
+    return {
+        "cases": [_describe(case) for case in cases_of(module)],
+        "files": {name: _digest(pathlib.Path(name).read_bytes()) for name in sorted(files)},
+    }
+
+
+def _describe(case: Case) -> dict[str, Any]:
+    points = {str(stage): [dict(p) for p in case.points(stage)] for stage in _STAGES}
+    for stage_points in points.values():
+        for point in stage_points:
+            keyword_params(case.run, point)
+            if case.reference is not None:
+                keyword_params(case.reference, point)
+    return {
+        "name": case.name,
+        "points": points,
+        "targets": list(case.targets),
+        "triton": case.triton,
+        "tags": list(case.tags),
+        "has_reference": case.reference is not None,
+        "expectations": [dataclasses.asdict(expect) for expect in case.expectations],
+    }
+
+
+def _local_files(before: set[str]) -> set[str]:
+    """Source files that came in with the case file and are neither installed packages nor Python's own."""
+    installed = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    files = set()
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and file.endswith(".py") and not file.startswith(installed) and not name.startswith("matrix"):
+            files.add(file)
+    return files
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def call(case: Case, function: Any, inputs: list[Any], params: Params) -> Any:
+    """``function(*inputs)`` with the keyword-only arguments that it asks for."""
+    return function(*inputs, **keyword_params(function, params))

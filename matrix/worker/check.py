@@ -1,0 +1,320 @@
+"""Correctness of one cell in several dimensions, each with its own outcome; on a GPU or the interpreter.
+
+Every run here is observed: its inputs lie between guard bands, what it allocates is guarded and poisoned,
+its launches are noted. Dimensions of the first run come first; where they fail, nothing further is run.
+
+===================  ================================================================================
+``launched``         the case's named kernels (or any) were launched in this call
+``bounds``           nothing outside the inputs and outputs was written
+``written``          every output element was written
+``inputs``           inputs are as they were, but for those that the case declares
+``values``           outputs against the float64 reference under the error budget
+``fresh``            the same with other values of the same shapes (a cached answer shows)
+``repeat``           the same bits again, unless the case declares itself non-deterministic
+``undefined_lanes``  the same bits with poison in the lanes that masked loads leave undefined
+``special_values``   NaN and infinities propagate as the reference's do
+``large_values``     inputs scaled up by a power of two; ``small_values``: scaled down
+``strided``          non-contiguous inputs; ``misaligned``: inputs off their alignment by one element
+``exact``            whole-number inputs must match bit for bit, where the case says ``exact``
+``gradients``        gradients against float64's, where the case says ``backward``
+===================  ================================================================================
+
+A dimension that the case names in ``without`` is not run, for the reason given there. A run that raises
+``ValueError``, ``TypeError``, ``AssertionError`` or ``NotImplementedError`` of its own at inputs that a
+dimension made difficult has *refused* them, which is no failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from matrix.case import Params
+from matrix.model import Outcome
+from matrix.worker import cases, failures, lanes, variants
+from matrix.worker.cuda import is_cuda_error, outcome_of
+from matrix.worker.gradients import gradients
+from matrix.worker.judging import judge, reference, same_precision, same_bits
+from matrix.worker.outputs import untouched
+from matrix.worker.seeds import inputs_of
+from matrix.worker.trial import Trial, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from matrix.case import Case
+
+FIRST = ("launched", "bounds", "written", "inputs", "values")
+FURTHER = (
+    "fresh",
+    "repeat",
+    "undefined_lanes",
+    "special_values",
+    "large_values",
+    "small_values",
+    "strided",
+    "misaligned",
+    "exact",
+    "gradients",
+)
+ALL = FIRST + FURTHER
+_NO_FAILURE = (Outcome.PASSED, Outcome.REFUSED, Outcome.INVALID, Outcome.NOT_RUN)
+_REFUSALS = (ValueError, TypeError, AssertionError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One dimension's outcome."""
+
+    name: str
+    outcome: Outcome
+    reason: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Point:
+    """The case at one point, with inputs and truth ready."""
+
+    case: Case
+    params: Params
+    device: torch.device
+    seed: str
+    inputs: list[Any]
+    truth: list[torch.Tensor]
+
+
+class Checker:
+    """Checks one point at a time on its device."""
+
+    def __init__(self, device: torch.device | str, *, repeats: int = 3) -> None:
+        self._device = torch.device(device)
+        self._repeats = repeats
+        self._further: dict[str, Callable[[Point, Trial], Dimension | None]] = {
+            "fresh": self._fresh,
+            "repeat": self._repeat,
+            "undefined_lanes": self._undefined_lanes,
+            "special_values": lambda point, _: self._changed(point, "special_values", variants.special(point.inputs)),
+            "large_values": lambda point, _: self._scaled(point, large=True),
+            "small_values": lambda point, _: self._scaled(point, large=False),
+            "strided": self._strided,
+            "misaligned": self._misaligned,
+            "exact": self._exact,
+            "gradients": self._gradients,
+        }
+
+    def check(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The reply's outcome, reason, figures, dimensions and digests."""
+        try:
+            point = self._point(request)
+        except Exception as error:
+            return {**_raised(Outcome.CASE_ERROR, error), "restart": is_cuda_error(error)}
+        wanted = tuple(request.get("dimensions") or ALL)
+        try:
+            trial = attempt(point.case, point.inputs, point.params)
+        except Exception as error:
+            return {**_raised(outcome_of(error), error), "restart": is_cuda_error(error)}
+        dimensions, restart = self._first(point, trial), False
+        for name in (n for n in FURTHER if n in wanted):
+            if any(d.outcome not in _NO_FAILURE for d in dimensions if d.name in FIRST):
+                dimensions.append(Dimension(name, Outcome.NOT_RUN, "an earlier dimension failed"))
+                continue
+            found, restart = self._guarded(name, point, trial)
+            if found is not None:
+                dimensions.append(found)
+            if restart:
+                break
+        return {**_overall(dimensions), "digests": _digests(point, trial), "restart": restart}
+
+    def _point(self, request: dict[str, Any]) -> Point:
+        params = Params(request["params"])
+        case = cases.find(request["path"], request["case"])
+        seed = str(request.get("seed", ""))
+        inputs = inputs_of(case, params, device=self._device, extra=seed)
+        return Point(case, params, self._device, seed, inputs, reference(case, inputs, params, exact=True))
+
+    def _first(self, point: Point, trial: Trial) -> list[Dimension]:
+        launched = _launched(point.case, trial)
+        if launched.outcome != Outcome.PASSED:
+            return [launched]
+        if len(trial.results) != len(point.truth):
+            reason = f"run() returned {len(trial.results)} tensors, reference() {len(point.truth)}"
+            return [launched, Dimension("values", Outcome.CASE_ERROR, reason)]
+        return [
+            launched,
+            _bounds(trial),
+            _written(point, trial),
+            _inputs(point.case, trial),
+            _values(point, "values", point.inputs, point.truth, trial),
+        ]
+
+    def _guarded(self, name: str, point: Point, trial: Trial) -> tuple[Dimension | None, bool]:
+        """The dimension, and whether it has taken the CUDA context with it."""
+        without = point.case.without
+        if name in without:
+            return Dimension(name, Outcome.NOT_RUN, without[name]), False
+        try:
+            return self._further[name](point, trial), False
+        except Exception as error:
+            if is_cuda_error(error):
+                return Dimension(name, outcome_of(error), failures.reason(error)), True
+            refused = isinstance(error, _REFUSALS) and name in ("strided", "misaligned")
+            outcome = Outcome.REFUSED if refused else outcome_of(error)
+            return Dimension(name, outcome, failures.reason(error)), False
+
+    def _fresh(self, point: Point, _: Trial) -> Dimension:
+        inputs = inputs_of(point.case, point.params, device=self._device, extra=f"{point.seed}fresh")
+        return self._changed(point, "fresh", inputs)
+
+    def _changed(self, point: Point, name: str, inputs: list[Any]) -> Dimension:
+        """A run with other inputs, judged like the first, launches and bounds included."""
+        truth = reference(point.case, inputs, point.params, exact=True)
+        trial = attempt(point.case, inputs, point.params)
+        return _all_of(name, [_launched(point.case, trial), _bounds(trial), _values(point, name, inputs, truth, trial)])
+
+    def _scaled(self, point: Point, *, large: bool) -> Dimension | None:
+        if not variants.floats(point.inputs):
+            return None
+        return self._changed(point, f"{'large' if large else 'small'}_values", variants.scaled(point.inputs, large=large))
+
+    def _strided(self, point: Point, _: Trial) -> Dimension | None:
+        positions = variants.stridable(point.inputs)
+        if not positions:
+            return None
+        strides = {i: variants.padded_strides(point.inputs[i]) for i in positions}
+        trial = attempt(point.case, point.inputs, point.params, strides=strides)
+        return _all_of("strided", [_bounds(trial), _values(point, "strided", point.inputs, point.truth, trial)])
+
+    def _misaligned(self, point: Point, _: Trial) -> Dimension | None:
+        if not variants.stridable(point.inputs):
+            return None
+        trial = attempt(point.case, point.inputs, point.params, shift=1)
+        return _all_of("misaligned", [_bounds(trial), _values(point, "misaligned", point.inputs, point.truth, trial)])
+
+    def _repeat(self, point: Point, first: Trial) -> Dimension:
+        differing = 0
+        for _ in range(self._repeats):
+            again = attempt(point.case, point.inputs, point.params)
+            launched = _launched(point.case, again)
+            if launched.outcome != Outcome.PASSED:
+                return _all_of("repeat", [launched])
+            differing += not same_bits(first.results, again.results)
+        figures = {"repeats": self._repeats, "differing": differing}
+        if differing and point.case.deterministic:
+            reason = f"{differing} of {self._repeats} repeats gave other bits for the same inputs"
+            return Dimension("repeat", Outcome.NONDETERMINISTIC, reason, figures)
+        return Dimension("repeat", Outcome.PASSED, "", figures)
+
+    def _undefined_lanes(self, point: Point, first: Trial) -> Dimension:
+        with lanes.poisoned({id(f): f for f in first.functions}.values()):
+            trial = attempt(point.case, point.inputs, point.params)
+        if same_bits(first.results, trial.results):
+            return Dimension("undefined_lanes", Outcome.PASSED)
+        found = _values(point, "undefined_lanes", point.inputs, point.truth, trial)
+        if found.outcome in _NO_FAILURE:  # other code may round otherwise
+            return Dimension("undefined_lanes", Outcome.PASSED, "", {"bits_differ": True})
+        reason = f"lanes that a masked load without `other` leaves undefined reach the result: {found.reason}"
+        return Dimension("undefined_lanes", Outcome.WRONG, reason, found.figures)
+
+    def _exact(self, point: Point, _: Trial) -> Dimension | None:
+        case, params = point.case, point.params
+        if not case.exact:
+            return None
+        inputs = inputs_of(case, params, device=self._device, extra=point.seed, make=variants.Whole)
+        truth = reference(case, inputs, params, exact=True)
+        trial = attempt(case, inputs, params)
+        wrong = sum(int((out != true.to(out.dtype)).sum()) for out, true in zip(trial.results, truth))
+        if wrong:
+            return Dimension("exact", Outcome.WRONG, f"{wrong} elements differ for whole-number inputs")
+        return Dimension("exact", Outcome.PASSED)
+
+    def _gradients(self, point: Point, _: Trial) -> Dimension | None:
+        if not point.case.backward:
+            return None
+        found = gradients(point.case, point.inputs, point.params, point.seed)
+        return Dimension("gradients", **judge(point.case, *found))
+
+
+def _launched(case: Case, trial: Trial) -> Dimension:
+    missing = [name for name in case.kernels if name not in trial.launched]
+    if all(result.numel() == 0 for result in trial.results) and trial.results:
+        return Dimension("launched", Outcome.PASSED, "", {"launched": trial.launched})  # nothing to do
+    if trial.launched and not missing:
+        return Dimension("launched", Outcome.PASSED, "", {"launched": trial.launched})
+    if not trial.launched:
+        return Dimension("launched", Outcome.NOT_LAUNCHED, "run() launched no Triton kernel")
+    reason = f"run() did not launch {', '.join(missing)}; it launched {', '.join(dict.fromkeys(trial.launched))}"
+    return Dimension("launched", Outcome.NOT_LAUNCHED, reason)
+
+
+def _bounds(trial: Trial) -> Dimension:
+    outcome = Outcome.OUT_OF_BOUNDS if trial.breached else Outcome.PASSED
+    return Dimension("bounds", outcome, "; ".join(trial.breached))
+
+
+def _inputs(case: Case, trial: Trial) -> Dimension:
+    changed = [i for i in trial.modified if i not in case.modifies]
+    if not changed:
+        return Dimension("inputs", Outcome.PASSED)
+    reason = f"run() changed input {', '.join(map(str, changed))}, and the case does not declare it in `modifies`"
+    return Dimension("inputs", Outcome.INPUT_MODIFIED, reason)
+
+
+def _written(point: Point, trial: Trial) -> Dimension:
+    suspects = [untouched(result, 0) for result in trial.results]
+    if any(bool(s.any()) for s in suspects):
+        again = attempt(point.case, point.inputs, point.params, pattern=1)
+        never = [s & untouched(r, 1) for s, r in zip(suspects, again.results)]
+        texts = [
+            f"output {i}: {int(n.sum())} of {n.numel()} elements never written, first at {torch.nonzero(n)[0].tolist()}"
+            for i, n in enumerate(never)
+            if bool(n.any())
+        ]
+        if texts:
+            return Dimension("written", Outcome.UNWRITTEN, "; ".join(texts))
+    return Dimension("written", Outcome.PASSED)
+
+
+def _values(point: Point, name: str, inputs: list[Any], truth: list[torch.Tensor], trial: Trial) -> Dimension:
+    same = same_precision(point.case, inputs, point.params)
+    return Dimension(name, **judge(point.case, trial.results, truth, same))
+
+
+def _all_of(name: str, parts: Sequence[Dimension]) -> Dimension:
+    """The first failure among ``parts``, or the last of them, under the dimension's name."""
+    chosen = next((part for part in parts if part.outcome not in _NO_FAILURE), parts[-1])
+    return Dimension(name, chosen.outcome, chosen.reason, chosen.figures)
+
+
+def _overall(dimensions: list[Dimension]) -> dict[str, Any]:
+    values = next((d for d in dimensions if d.name == "values"), None)
+    failed = next((d for d in dimensions if d.outcome not in _NO_FAILURE), None)
+    if failed is None and values is not None and values.outcome == Outcome.INVALID:
+        failed = values
+    prefix = "" if failed is None or failed.name in FIRST else f"{failed.name}: "
+    return {
+        "outcome": failed.outcome if failed else Outcome.PASSED,
+        "reason": f"{prefix}{failed.reason}" if failed else "",
+        "figures": values.figures if values else {},
+        "dimensions": [asdict(d) for d in dimensions],
+    }
+
+
+def _raised(outcome: Outcome, error: BaseException) -> dict[str, Any]:
+    result = {"outcome": outcome, "reason": failures.reason(error), "detail": failures.detail(error)}
+    return {**result, "figures": {}, "dimensions": []}
+
+
+def _digests(point: Point, trial: Trial) -> dict[str, list[str]]:
+    """What environments are compared by: bits of the outputs, and of the reference that judged them."""
+    return {"outputs": [digest(t) for t in trial.results], "reference": [digest(t) for t in point.truth]}
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """sha256 of a tensor's values, in row-major order whatever its layout."""
+    raw = tensor.detach().cpu().contiguous()
+    return hashlib.sha256(raw.reshape(-1).view(torch.uint8).numpy().tobytes() if raw.numel() else b"").hexdigest()

@@ -1,0 +1,126 @@
+"""The input generator: the same bits in every environment and on every host.
+
+Neither torch's generator nor NumPy's distributions promise equal streams over their versions; NumPy's
+Philox bit stream does (NEP 19). So values are made from its raw 64-bit words with exact integer
+arithmetic only, one stream per cell point and argument.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DTYPES: dict[str, torch.dtype] = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+}
+for _name, _attribute in {"fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}.items():
+    if hasattr(torch, _attribute):
+        DTYPES[_name] = getattr(torch, _attribute)
+
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The torch dtype of a dtype name. Raises ``ValueError`` that lists the known names."""
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise ValueError(f"unknown dtype {name!r}; known here: {', '.join(DTYPES)}") from None
+
+
+class Make:
+    """Makes a case's inputs. Every call draws from a stream of its own, keyed by ``seed`` and call number."""
+
+    def __init__(self, seed: str, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self._seed = seed
+        self._calls = 0
+
+    def normal(self, shape: Sequence[int], dtype: str, *, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
+        """Bell-shaped values: the sum of four 16-bit uniforms, so bounded by ``3.46 * std``."""
+        words = self._words(math.prod(shape))
+        total = sum(((words >> np.uint64(16 * i)) & np.uint64(0xFFFF)).astype(np.int64) for i in range(4))
+        values = (np.asarray(total) - 2 * 0xFFFF) * (math.sqrt(3.0) / 0xFFFF)
+        return self._tensor(values * std + mean, shape, dtype)
+
+    def uniform(self, shape: Sequence[int], dtype: str, *, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        """Values in ``[low, high)``, multiples of ``(high - low) / 2**24``."""
+        values = (self._words(math.prod(shape)) >> np.uint64(40)).astype(np.float64) * 2.0**-24
+        return self._tensor(low + values * (high - low), shape, dtype)
+
+    def integers(self, shape: Sequence[int], low: int, high: int, dtype: str = "int64") -> torch.Tensor:
+        """Whole numbers in ``[low, high)``; a float dtype gives integer-valued floats."""
+        span = np.uint64(high - low)
+        values = (self._words(math.prod(shape)) >> np.uint64(11)) % span
+        return self._tensor(values.astype(np.int64) + low, shape, dtype)
+
+    def permutation(self, n: int, dtype: str = "int64") -> torch.Tensor:
+        """The numbers 0 to ``n - 1`` in random order."""
+        return self._tensor(np.argsort(self._words(n), kind="stable"), (n,), dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
+        return torch.zeros(tuple(shape), dtype=dtype_of(dtype), device=self.device)
+
+    def full(self, shape: Sequence[int], value: float, dtype: str) -> torch.Tensor:
+        return torch.full(tuple(shape), value, dtype=torch.float64).to(dtype_of(dtype)).to(self.device)
+
+    def _words(self, n: int) -> np.ndarray:  # type: ignore[type-arg]
+        key = hashlib.sha256(f"{self._seed}#{self._calls}".encode()).digest()
+        self._calls += 1
+        generator = np.random.Philox(key=np.frombuffer(key[:16], dtype=np.uint64))
+        return np.asarray(generator.random_raw(n), dtype=np.uint64).reshape(-1)
+
+    def _tensor(self, values: np.ndarray, shape: Sequence[int], dtype: str) -> torch.Tensor:  # type: ignore[type-arg]
+        tensor = torch.from_numpy(np.ascontiguousarray(values).reshape(tuple(shape)))
+        # bf16 and fp8 round from float32 on every release; from float64 some round twice and some do not.
+        if tensor.dtype == torch.float64 and dtype != "fp64":
+            tensor = tensor.to(torch.float32)
+        return tensor.to(dtype_of(dtype)).to(self.device)
+
+
+class Blank(Make):
+    """Makes inputs that are never read: the same shapes over lazily zeroed memory, so that size is free."""
+
+    def _words(self, n: int) -> np.ndarray:  # type: ignore[type-arg]
+        raise NotImplementedError
+
+    def normal(self, shape: Sequence[int], dtype: str, *, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
+        return self._blank(shape, dtype)
+
+    def uniform(self, shape: Sequence[int], dtype: str, *, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        return self._blank(shape, dtype)
+
+    def integers(self, shape: Sequence[int], low: int, high: int, dtype: str = "int64") -> torch.Tensor:
+        return self._blank(shape, dtype)
+
+    def permutation(self, n: int, dtype: str = "int64") -> torch.Tensor:
+        return self._blank((n,), dtype)
+
+    def zeros(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
+        return self._blank(shape, dtype)
+
+    def full(self, shape: Sequence[int], value: float, dtype: str) -> torch.Tensor:
+        return self._blank(shape, dtype)
+
+    def _blank(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
+        wanted = dtype_of(dtype)
+        size = math.prod(shape) * torch.empty((), dtype=wanted).element_size()
+        # calloc hands out untouched pages; torch.zeros would write them.
+        raw = torch.from_numpy(np.zeros(size, dtype=np.uint8))
+        return raw.view(wanted).reshape(tuple(shape)) if size else torch.empty(tuple(shape), dtype=wanted)

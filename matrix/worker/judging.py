@@ -1,0 +1,68 @@
+"""The truth that a run's outputs are judged by, and the judgement over all of them."""
+
+from __future__ import annotations
+
+import torch
+
+from matrix.model import Outcome
+from matrix.worker import cases, outputs
+from matrix.worker.compare import compare
+from matrix.worker.trial import same_bits_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from matrix.case import Case, Params
+
+
+def reference(case: Case, inputs: Sequence[Any], params: Params, *, exact: bool) -> list[torch.Tensor]:
+    """The reference's outputs, from float64 copies of the float inputs where ``exact``."""
+    if case.reference is None:
+        raise LookupError(f"case {case.name} has no reference, so it cannot be judged on its values")
+    arguments = [_argument(item, exact=exact) for item in inputs]
+    return outputs.tensors(cases.call(case, case.reference, arguments, params))
+
+
+def same_precision(case: Case, inputs: Sequence[Any], params: Params) -> list[torch.Tensor] | None:
+    """The reference run in the inputs' own precision; None where torch cannot (fp8 on a CPU, say)."""
+    try:
+        return reference(case, inputs, params, exact=False)
+    except (RuntimeError, NotImplementedError) as error:
+        if "CUDA error" in str(error):
+            raise
+        return None
+
+
+def judge(
+    case: Case,
+    results: Sequence[torch.Tensor],
+    truth: Sequence[torch.Tensor],
+    same: Sequence[torch.Tensor] | None,
+) -> dict[str, Any]:
+    """Outcome, reason and figures of all outputs together."""
+    found = [
+        compare(result.detach(), true.detach(), same[i].detach() if same else None, case.tolerance)
+        for i, (result, true) in enumerate(zip(results, truth))
+    ]
+    figures = {
+        "worst": max((c.worst for c in found), default=0.0),
+        "largest_error": max((c.largest_error for c in found), default=0.0),
+        "budget": "; ".join(dict.fromkeys(c.budget for c in found)),
+    }
+    wrong = [(i, c) for i, c in enumerate(found) if not c.passed and not c.invalid]
+    invalid = [(i, c) for i, c in enumerate(found) if c.invalid]
+    outcome = Outcome.WRONG if wrong else Outcome.INVALID if invalid else Outcome.PASSED
+    reason = "; ".join(f"output {i}: {c.text}" for i, c in wrong or invalid)
+    return {"outcome": outcome, "reason": reason, "figures": figures}
+
+
+def same_bits(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:
+    return len(a) == len(b) and all(same_bits_of(x, y) for x, y in zip(a, b))
+
+
+def _argument(item: Any, *, exact: bool) -> Any:
+    if not isinstance(item, torch.Tensor):
+        return item
+    return item.double() if exact and item.dtype.is_floating_point else item.clone()

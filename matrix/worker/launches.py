@@ -1,0 +1,210 @@
+"""What a case really launches, observed at Triton's own launch path and never reported by the case.
+
+Under the compile stage every launch proceeds as a warm-up: Triton specialises the real arguments exactly
+as at a launch, compiles, and hands back the kernel without running it. That way regressions in argument
+specialisation show too, which a hand-made ``ASTSource`` would hide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+
+import torch
+import triton
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from matrix.worker.inputs import NAMES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+
+@dataclass
+class Launch:
+    """One launch of one kernel: the compiled kernel and what it was launched with."""
+
+    function: Any
+    compiled: Any
+    grid: list[int] | None
+    arguments: list[dict[str, Any]]
+    stage_seconds: dict[str, float]
+
+
+@dataclass
+class Part:
+    """The launches of one autotune configuration; ``config`` is empty for what is not autotuned."""
+
+    config: str
+    launches: list[Launch] = field(default_factory=list)
+    failure: BaseException | None = None
+    seconds: float = 0.0
+
+
+class Recorder:
+    """Turns launches into compilations and keeps them, part by part, while active."""
+
+    def __init__(
+        self,
+        *,
+        began: Callable[[str], None],
+        at: Callable[[str], None],
+        finished: Callable[[Part], None],
+        skip: frozenset[str],
+    ) -> None:
+        self._began = began
+        self._at = at
+        self._finished = finished
+        self._skip = skip
+        self._labels: set[str] = set()
+        self._stage_seconds: dict[str, float] = {}
+        self.part = Part(config="")
+        self.tuned = False
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        originals = (JITFunction.run, Autotuner.run)
+        recorder = self
+
+        def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+            return recorder._compile(originals[0], self, args, grid, kwargs)
+
+        def tune(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return recorder._tune(self, args, kwargs)
+
+        JITFunction.run, Autotuner.run = run, tune
+        try:
+            with _timed_stages(self._stage_seconds):
+                yield
+        finally:
+            JITFunction.run, Autotuner.run = originals
+
+    def _compile(self, original: Any, function: Any, args: Any, grid: Any, kwargs: dict[str, Any]) -> Any:
+        self._stage_seconds.clear()
+        # Where the process is, should it die now.
+        self._at("compile")
+        started = time.perf_counter()
+        try:
+            compiled = original(function, *args, grid=grid, warmup=True, **kwargs)
+        except BaseException as error:
+            self.part.failure = error
+            raise
+        finally:
+            self.part.seconds += time.perf_counter() - started
+            self._at("run")
+        bound = {**dict(zip(function.arg_names, args)), **kwargs}
+        self.part.launches.append(
+            Launch(
+                function=function,
+                compiled=compiled,
+                grid=_grid(grid, bound),
+                arguments=[_argument(name, bound[name]) for name in function.arg_names if name in bound],
+                stage_seconds=dict(self._stage_seconds),
+            )
+        )
+        return compiled
+
+    def _tune(self, tuner: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Compile every configuration instead of timing them; each is a part of its own."""
+        self.tuned = True
+        tuner.nargs = dict(zip(tuner.arg_names, args))
+        outer, result = self.part, None
+        for config in _pruned(tuner, kwargs):
+            label = self._label(config)
+            if label in self._skip:
+                continue
+            self._began(label)
+            self.part = Part(config=label)
+            try:
+                if config.pre_hook is not None:
+                    config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+                result = tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+            except Exception as error:  # every failure of a configuration is that configuration's outcome
+                self.part.failure = error
+            self._finished(self.part)
+        self.part = outer
+        self._began("")
+        return result
+
+    def _label(self, config: Any) -> str:
+        values = [f"{key}{value}" for key, value in config.kwargs.items()]
+        label = ".".join([*values, f"warps{config.num_warps}", f"stages{config.num_stages}"])
+        unique, number = label, 1
+        while unique in self._labels:
+            number += 1
+            unique = f"{label}.{number}"
+        self._labels.add(unique)
+        return unique
+
+
+def _pruned(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """The configurations that the tuner itself would try; all of them where its pruning needs a GPU."""
+    if len(tuner.configs) == 1:
+        return list(tuner.configs)
+    try:
+        return list(tuner.prune_configs(kwargs))
+    except (RuntimeError, AssertionError, AttributeError):
+        return list(tuner.configs)
+
+
+def _grid(grid: Any, bound: dict[str, Any]) -> list[int] | None:
+    if grid is None:
+        return None
+    values = grid(bound) if callable(grid) else grid
+    values = (values,) if isinstance(values, int) else tuple(values)
+    return [int(v) for v in (*values, 1, 1)[:3]]
+
+
+def _argument(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, torch.Tensor):
+        shape, strides = list(value.shape), list(value.stride())
+        dtype = NAMES.get(value.dtype, str(value.dtype))
+        return {"name": name, "kind": "tensor", "dtype": dtype, "shape": shape, "strides": strides}
+    if isinstance(value, (bool, int)):
+        return {"name": name, "kind": "int", "value": int(value)}
+    if isinstance(value, float):
+        return {"name": name, "kind": "float", "value": value}
+    if value is None:
+        return {"name": name, "kind": "none"}
+    if hasattr(value, "block_shape"):
+        base = _argument(name, value.base)
+        return {**base, "kind": "descriptor", "block_shape": [int(b) for b in value.block_shape]}
+    return {"name": name, "kind": "other", "value": str(getattr(value, "value", value))[:200]}
+
+
+@contextlib.contextmanager
+def _timed_stages(seconds: dict[str, float]) -> Iterator[None]:
+    """Let the NVIDIA backend time each of its stages into ``seconds``."""
+    backend = _backend_class()
+    original = backend.add_stages
+
+    def add_stages(self: Any, stages: dict[str, Any], options: Any, *rest: Any) -> None:
+        original(self, stages, options, *rest)
+        for name, stage in list(stages.items()):
+            stages[name] = _timed(name, stage, seconds)
+
+    backend.add_stages = add_stages
+    try:
+        yield
+    finally:
+        backend.add_stages = original
+
+
+def _timed(name: str, stage: Any, seconds: dict[str, float]) -> Any:
+    def timed(*args: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return stage(*args)
+        finally:
+            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - started
+
+    return timed
+
+
+def _backend_class() -> Any:
+    # Triton loads its backends as modules of its own making, so importing the module gives another class.
+    return triton.backends.backends["nvidia"].compiler

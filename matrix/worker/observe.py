@@ -1,0 +1,113 @@
+"""Which kernels a call really launches: seen at Triton's own launch path, never reported by the case.
+
+Under the interpreter that is the grid executor, on a GPU ``JITFunction.run``; here the launches go ahead
+(:mod:`matrix.worker.launches` is the compile stage's, where they do not).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.interpreter import GridExecutor
+from triton.runtime.jit import JITFunction
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch; ``compiled`` is None under the interpreter."""
+
+    name: str
+    function: Any
+    compiled: Any = None
+
+
+@contextlib.contextmanager
+def launches() -> Iterator[list[Launched]]:
+    """Note every launch of a Triton kernel while active, warm-ups and tuning apart."""
+    found: list[Launched] = []
+    original_run, original_call, original_bench = JITFunction.run, GridExecutor.__call__, Autotuner._bench
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        compiled = original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        if not warmup:
+            found.append(Launched(self.fn.__name__, self, compiled))
+        return compiled
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found.append(Launched(self.fn.__name__, self.fn))
+        return original_call(self, *args, **kwargs)
+
+    def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = len(found)
+        try:
+            return original_bench(self, *args, **kwargs)
+        finally:
+            del found[before:]
+
+    JITFunction.run, GridExecutor.__call__, Autotuner._bench = run, call, bench
+    try:
+        yield found
+    finally:
+        JITFunction.run, GridExecutor.__call__, Autotuner._bench = original_run, original_call, original_bench
+
+
+@contextlib.contextmanager
+def tuned(pinned: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, dict[str, Any]]]:
+    """Note each autotuned kernel's winning configuration; kernels in ``pinned`` are given theirs instead."""
+    chosen: dict[str, dict[str, Any]] = {}
+    original = Autotuner.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        name = self.base_fn.__name__
+        if name in pinned:
+            chosen[name] = dict(pinned[name])
+            return _run_pinned(self, pinned[name], args, kwargs)
+        result = original(self, *args, **kwargs)
+        chosen[name] = configuration(self.best_config)
+        return result
+
+    Autotuner.run = run
+    try:
+        yield chosen
+    finally:
+        Autotuner.run = original
+
+
+def configuration(config: Any) -> dict[str, Any]:
+    """An autotune configuration as JSON-able data: exactly what the launch is given."""
+    return {key: value for key, value in config.all_kwargs().items() if value is not None}
+
+
+def _run_pinned(tuner: Any, values: Mapping[str, Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    wanted = next((c for c in tuner.configs if configuration(c) == dict(values)), None)
+    tuner.nargs = dict(zip(tuner.arg_names, args))
+    if wanted is not None and wanted.pre_hook is not None:
+        wanted.pre_hook({**tuner.nargs, **kwargs, **wanted.all_kwargs()})
+    try:
+        return tuner.fn.run(*args, **kwargs, **values)
+    finally:
+        tuner.nargs = None
+
+
+def describe(found: list[Launched]) -> list[dict[str, Any]]:
+    """The launches as JSON-able data, in order."""
+    return [_describe(launch) for launch in found]
+
+
+def _describe(launch: Launched) -> dict[str, Any]:
+    compiled = launch.compiled
+    if compiled is None:
+        return {"name": launch.name}
+    metadata = compiled.metadata
+    wanted = ("num_warps", "num_stages", "num_ctas", "shared")
+    result = {name: getattr(metadata, name, None) for name in wanted}
+    # Filled in by the release itself once the kernel is loaded on a device.
+    figures = {name: getattr(compiled, name, None) for name in ("n_regs", "n_spills")}
+    return {"name": launch.name, **result, **figures}

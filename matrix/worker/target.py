@@ -1,0 +1,142 @@
+"""Standing in for a GPU that is not there, so that Triton's own launch path compiles for it.
+
+A driver object answers "which target?", and ``torch.cuda``'s queries are answered from the target's
+profile. The JIT's in-memory cache is keyed by device index, not by target: so a worker serves one target
+for its whole life, and every compiled kernel's ``.target`` is checked against it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from dataclasses import dataclass
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What code may ask of a GPU before it launches; the figures come from the target table."""
+
+    name: str
+    arch: int
+    multiprocessors: int
+    shared_per_block: int
+    shared_per_multiprocessor: int
+    registers_per_multiprocessor: int
+    warps_per_multiprocessor: int
+    memory_bytes: int
+    l2_bytes: int
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        return divmod(self.arch, 10)
+
+
+class AbsentDriver:
+    """The part of Triton's driver interface that compiling asks for; nothing here can launch."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self.utils = types.SimpleNamespace(get_device_properties=self._device_properties)
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self._profile.arch, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def set_current_device(self, device: int) -> None:
+        """There is one device."""
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
+        return self._profile.capability
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def get_benchmarker(self) -> Any:
+        raise RuntimeError("no GPU here: nothing can be timed")
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        raise RuntimeError("no GPU here: nothing can be timed")
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def _device_properties(self, device: int = 0) -> dict[str, int]:
+        profile = self._profile
+        return {
+            "max_shared_mem": profile.shared_per_block,
+            "max_num_regs": profile.registers_per_multiprocessor,
+            "multiprocessor_count": profile.multiprocessors,
+            "warpSize": 32,
+            "sm_clock_rate": 0,
+            "mem_clock_rate": 0,
+            "mem_bus_width": 0,
+        }
+
+
+def stand_in(profile: Profile) -> None:
+    """Make Triton and ``torch.cuda`` of this process believe in a GPU of this profile, for good."""
+    driver.set_active(AbsentDriver(profile))
+    properties = types.SimpleNamespace(
+        name=profile.name,
+        major=profile.capability[0],
+        minor=profile.capability[1],
+        multi_processor_count=profile.multiprocessors,
+        total_memory=profile.memory_bytes,
+        L2_cache_size=profile.l2_bytes,
+        warp_size=32,
+        max_threads_per_multi_processor=profile.warps_per_multiprocessor * 32,
+        regs_per_multiprocessor=profile.registers_per_multiprocessor,
+        shared_memory_per_block=48 * 1024,
+        shared_memory_per_block_optin=profile.shared_per_block,
+        shared_memory_per_multiprocessor=profile.shared_per_multiprocessor,
+        gcnArchName="",
+    )
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,
+        "synchronize": lambda device=None: None,
+        "get_device_name": lambda device=None: profile.name,
+        "get_device_capability": lambda device=None: profile.capability,
+        "get_device_properties": lambda device=None: properties,
+        "device": _no_device,
+        "device_of": _no_device,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+
+
+@contextlib.contextmanager
+def _no_device(device: Any = None) -> Iterator[None]:
+    yield
+
+
+class WrongTarget(AssertionError):
+    """A kernel came back compiled for another target than this worker's."""
+
+
+def check_arch(ptx: str, profile: Profile) -> None:
+    """Raise :class:`WrongTarget` unless the PTX names the profile's architecture."""
+    line = next((text for text in ptx.splitlines() if text.startswith(".target")), "")
+    named = line.removeprefix(".target").split(",")[0].strip().rstrip("af")
+    if named != f"sm_{profile.arch}":
+        raise WrongTarget(f"asked for sm_{profile.arch}, the PTX says {line!r}")

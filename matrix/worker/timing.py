@@ -1,0 +1,215 @@
+"""The timer: CUDA events around each call, in a queue that is never empty. The same in every environment.
+
+How launch gaps stay out. A blocker (a device-side spin) is enqueued first; while it runs, the host gets
+ahead of the GPU. After a sample's last event is enqueued, the timer asks whether the GPU has already
+passed the sample's first event: as long as it has not, everything in the window was queued before the
+window began, and no wait for the host can lie in it. A sample that fails this is *late*; the round is
+then repeated behind a longer blocker, and a round that stays late is handed back with ``queue_full``
+false, never silently.
+
+*Cold* samples each follow a write of at least twice the device's L2; *warm* ones do not. Calls under 10 us
+are captured into a CUDA graph and replayed, many to a sample (``calls``).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from matrix.worker.instruments import Stamps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COLD, WARM = "cold", "warm"
+WARMUP_CALLS = 20
+FLUSH_FACTOR = 2
+_ATTEMPTS = 4
+# torch.cuda._sleep counts cycles; at more MHz than any GPU runs, a blocker is only ever longer than asked.
+_BLOCKER_MHZ = 2200
+_LONGEST_BLOCKER_US = 200_000.0
+_BLOCKER_MARGIN_US = 40.0
+
+
+@dataclass(frozen=True)
+class Round:
+    """One arm's turn: raw samples in us (of one call each), and what shows that they may be used."""
+
+    samples_us: list[float]
+    calls: int  # calls in each sample's window; over 1 they were replayed from a graph
+    cache: str
+    queue_full: bool
+    late_samples: int
+    attempts: int
+    blocker_us: float
+    enqueue_us: float  # host time per sample
+    busy_us: float  # GPU time from the end of the blocker to the end of the last sample
+    clock_mhz: float | None
+
+
+@dataclass
+class _Pace:
+    """How fast host and GPU get through a sample; decides how long the next blocker has to be."""
+
+    enqueue_us: float = 100.0
+    busy_us: float = 0.0
+
+    def blocker_us(self, samples: int) -> float:
+        """Long enough that the host stays ahead: the worst lag over the samples, doubled, and a margin."""
+        gain = self.busy_us - self.enqueue_us
+        lag = self.enqueue_us - min(0.0, gain) * (samples - 1)
+        return min(2.0 * lag + _BLOCKER_MARGIN_US, _LONGEST_BLOCKER_US)
+
+
+@dataclass
+class _Turn:
+    """What one attempt at a round recorded."""
+
+    starts: list[torch.cuda.Event]
+    ends: list[torch.cuda.Event]
+    released: torch.cuda.Event
+    finished: torch.cuda.Event
+    late: int = 0
+    enqueue_us: float = 0.0
+    blocker_us: float = 0.0
+    samples_us: list[float] = field(default_factory=list)
+
+
+class Timer:
+    """Times calls on the current device."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        properties = torch.cuda.get_device_properties(self.device)
+        self.l2_bytes = int(properties.L2_cache_size)
+        self.flush_bytes = max(FLUSH_FACTOR * self.l2_bytes, 16 << 20)
+        self._flush = torch.empty(self.flush_bytes, dtype=torch.uint8, device=self.device)
+        self._stamps = _working_stamps(self.device, properties.multi_processor_count)
+        self._events: list[torch.cuda.Event] = []
+        self._paces: dict[tuple[str, int], _Pace] = {}
+
+    def forget(self) -> None:
+        """Start with fresh estimates: another kernel follows."""
+        self._paces.clear()
+
+    def flush(self) -> None:
+        """Enqueue a write of twice the L2."""
+        self._flush.zero_()
+
+    def round(self, call: Callable[[], object], samples: int, *, cache: str = COLD, calls: int = 1) -> Round:
+        """Time ``samples`` windows of ``call``, which makes ``calls`` calls of what is measured."""
+        pace = self._paces.setdefault((cache, calls), _Pace())
+        blocker_us, attempt = pace.blocker_us(samples), 0
+        while True:
+            attempt += 1
+            turn = self._turn(call, samples, cache == COLD, blocker_us)
+            busy_us = turn.released.elapsed_time(turn.finished) * 1e3
+            pace.enqueue_us, pace.busy_us = turn.enqueue_us / samples, busy_us / samples
+            if not turn.late or attempt == _ATTEMPTS:
+                break
+            blocker_us = min(max(3.0 * blocker_us, 2.0 * turn.enqueue_us), _LONGEST_BLOCKER_US)
+        return Round(
+            samples_us=[us / calls for us in turn.samples_us],
+            calls=calls,
+            cache=cache,
+            queue_full=turn.late == 0,
+            late_samples=turn.late,
+            attempts=attempt,
+            blocker_us=turn.blocker_us,
+            enqueue_us=pace.enqueue_us,
+            busy_us=busy_us,
+            clock_mhz=self._stamps.clock_mhz() if self._stamps else None,
+        )
+
+    def _turn(self, call: Callable[[], object], samples: int, cold: bool, blocker_us: float) -> _Turn:
+        turn = self._take_events(samples)
+        turn.blocker_us = blocker_us
+        torch.cuda.synchronize(self.device)
+        if blocker_us:
+            torch.cuda._sleep(int(blocker_us * _BLOCKER_MHZ))
+        turn.released.record()
+        if self._stamps:
+            self._stamps.put(0)
+        began = time.perf_counter_ns()
+        for start, end in zip(turn.starts, turn.ends):
+            if cold:
+                self._flush.zero_()
+            start.record()
+            call()
+            end.record()
+            # Passed already: the GPU may have waited for the host inside this window.
+            turn.late += start.query()
+        turn.enqueue_us = (time.perf_counter_ns() - began) / 1e3
+        if self._stamps:
+            self._stamps.put(1)
+        turn.finished.record()
+        turn.finished.synchronize()
+        turn.samples_us = [1e3 * start.elapsed_time(end) for start, end in zip(turn.starts, turn.ends)]
+        return turn
+
+    def _take_events(self, samples: int) -> _Turn:
+        while len(self._events) < 2 * samples + 2:
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        first, last = self._events[:2]
+        return _Turn(self._events[2 : samples + 2], self._events[samples + 2 : 2 * samples + 2], first, last)
+
+    def unguarded(self, call: Callable[[], object], samples: int) -> list[float]:
+        """Windows in us with no blocker and the queue drained before each: what a naive timer reports."""
+        turn = self._take_events(samples)
+        for start, end in zip(turn.starts, turn.ends):
+            torch.cuda.synchronize(self.device)
+            start.record()
+            call()
+            end.record()
+        torch.cuda.synchronize(self.device)
+        return [1e3 * start.elapsed_time(end) for start, end in zip(turn.starts, turn.ends)]
+
+    def overhead(self, call: Callable[[], object], calls: int) -> list[float]:
+        """Host time of each call in us, the GPU held back so that it never slows the host down."""
+        times = []
+        torch.cuda.synchronize(self.device)
+        torch.cuda._sleep(int(min(300.0 * calls, _LONGEST_BLOCKER_US) * _BLOCKER_MHZ))
+        for _ in range(calls):
+            began = time.perf_counter_ns()
+            call()
+            times.append((time.perf_counter_ns() - began) / 1e3)
+        torch.cuda.synchronize(self.device)
+        return times
+
+    def warm_up(self, call: Callable[[], object], milliseconds: float) -> tuple[int, float]:
+        """Call at least :data:`WARMUP_CALLS` times and for at least so long. Returns calls and milliseconds."""
+        began, calls = time.perf_counter(), 0
+        while True:
+            call()
+            calls += 1
+            if calls % 10 == 0:
+                torch.cuda.synchronize(self.device)
+                spent = 1e3 * (time.perf_counter() - began)
+                if calls >= WARMUP_CALLS and spent >= milliseconds:
+                    return calls, spent
+
+
+def _working_stamps(device: torch.device, multiprocessors: int) -> Stamps | None:
+    """Stamps, compiled; None where the Triton under test cannot compile them: times stand without cycles."""
+    stamps = Stamps(device, multiprocessors)
+    try:
+        stamps.put(0)
+        stamps.put(1)
+        torch.cuda.synchronize(device)
+    except Exception as error:  # whatever a release's compiler raises
+        print(f"clock stamps do not work here: {error!r}", file=sys.stderr)
+        return None
+    return stamps
+
+
+def capture(call: Callable[[], object], calls: int) -> torch.cuda.CUDAGraph:
+    """``calls`` calls as one CUDA graph. Raises ``RuntimeError`` where the calls cannot be captured."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    return graph
