@@ -66,7 +66,7 @@ sort_rows = Case(
     axes={"dtype": ["fp32", "fp16"]},
     interpret=[{"rows": 3, "cols": 2, "dtype": "fp16"}, {"rows": 2, "cols": 29, "dtype": "fp32"}],
     correctness=[{"rows": r, "cols": c} for r, c in [(1, 2), (3, 61), (127, 129), (1009, 256), (4097, 512)]],
-    timing=[{"rows": 16384, "cols": 128, "dtype": "fp32"}],
+    timing=[{"rows": 65536, "cols": 64, "dtype": "fp32"}],
     bytes_moved=lambda p: 2 * p.rows * p.cols * BYTES[p.dtype],
     competitor=sort_reference,
     tags=["builtin", "latency"],
@@ -80,7 +80,7 @@ router_top_k = Case(
     axes={"dtype": ["fp32", "fp16"]},
     interpret=[{"rows": 2, "cols": 29, "k": 4, "dtype": "fp32"}, {"rows": 2, "cols": 8, "k": 8, "dtype": "fp16"}],
     correctness=[{"rows": r, "cols": c, "k": k} for r, c, k in [(1, 8, 8), (127, 60, 4), (4097, 128, 8), (1009, 256, 16)]],
-    timing=[{"rows": 16384, "cols": 64, "k": 8, "dtype": "fp32"}],
+    timing=[{"rows": 65536, "cols": 32, "k": 4, "dtype": "fp32"}],
     triton=">=3.4",  # tl.topk appears
     bytes_moved=lambda p: p.rows * p.cols * BYTES[p.dtype],
     competitor=lambda x, *, k: torch.topk(x, k),

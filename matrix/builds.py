@@ -151,14 +151,14 @@ class _Job:
         arguments = ["venv", "--no-project", "--allow-existing", str(self.venv), "--python"]
         running = f"{sys.version_info.major}.{sys.version_info.minor}"
         try:
-            uv.run([*arguments, wanted], folder=self.folder)
+            uv.run([*arguments, wanted])
         except uv.UvError:
             if self.host or self.environment.python_exact or running == wanted:
                 raise
         else:
             return []
         # No such Python here and none to be downloaded: the one that runs this is at least the same for all.
-        uv.run([*arguments, sys.executable], folder=self.folder)
+        uv.run([*arguments, sys.executable])
         return [f"Python {running} stands in for {wanted}, which is neither here nor to be had"]
 
     def _lock(self) -> list[str]:
@@ -202,7 +202,7 @@ class _Job:
     def _question(self) -> Question:
         return Question(
             triton=self.environment.triton,
-            torch=self.environment.torch,
+            torch=self._own_torch(),
             stand_in=self.spec.stand_in,
             stand_in_as_of=self.spec.stand_in_as_of,
             requires=self.spec.requires,
@@ -212,6 +212,11 @@ class _Job:
             extra_indexes=self.environment.extra_indexes,
             offline=self.environment.offline,
         )
+
+    def _own_torch(self) -> str:
+        """The pair's torch, and not the CPU build of it where the same index has both."""
+        torch, version = self.environment.torch, self.environment.torch_version
+        return f"{torch},!={version}+cpu" if torch == f"torch=={version}" and "+" not in version else torch
 
     def _locked(self) -> tuple[LockedPackage, ...]:
         """The packages of the folder's lock; none where it has no lock, or a damaged one."""
@@ -265,6 +270,7 @@ def _read_spec(path: Path) -> tuple[Spec, list[str]] | None:
         return Spec.from_json(data["spec"]), list(data["notes"])
     except (OSError, ValueError, KeyError, TypeError):
         return None  # never written, or by another version: the lock is made anew
+
 
 def _is_stock(pins: Iterable[str], triton: str, *, otherwise: bool) -> bool:
     """Whether torch pins this Triton; a torch that pins none (a CPU build) is what its declaration says."""

@@ -93,7 +93,7 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
     cells = tuple(_cell(run, cell_id, verdict.stage) for cell_id in _cell_ids(sighting))
     pair = _kernels(sighting, kernel)
     changes = decode(verdict.detail)
-    reasons = unique([verdict.reason_code, *(change.reason_code for change in changes)])
+    reasons = {change.reason_code: str(change.direction) for change in changes}
     rows, equal = fact_rows(verdict, reasons, (cells[0], cells[1]), pair)
     chain = _chain(*pair) if pair else []
     return Evidence(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,8 +55,16 @@ class Change:
         small, large = sorted((abs(self.baseline_value), abs(self.candidate_value)))
         return large / small if small else (float("inf") if large else 1.0)
 
-    def of(self, kernel: str, stage: str) -> Change:
-        return replace(self, kernel=kernel, stage=stage)
+    @property
+    def said(self) -> str:
+        """The text with what the failing side said; where it failed before, the words are the baseline's."""
+        if not self.cause:
+            return self.text
+        return (
+            f"{self.text} (before: {self.cause})"
+            if self.direction is Direction.BETTER
+            else f"{self.text}: {self.cause}"
+        )
 
 
 def encode(changes: Iterable[Change]) -> str:

@@ -1,8 +1,8 @@
 """Whether the code of one kernel got riskier: plain rules over two sets of facts.
 
 Counts are not costs: barriers doubled where a kernel got faster. So a rule here says "risk", never "slower",
-and each is a plain function of :data:`RULES` that a better one may replace. A rule compares both ways with one
-definition of a loss, so that swapping baseline and candidate turns every loss into its gain.
+and each is a plain function of :data:`RULES` that a better one may replace. A rule compares both ways with
+one definition of a loss, so that swapping baseline and candidate turns every loss into its gain.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def matrix_type(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thres
 
 
 def exchange(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
-    """Barriers, shuffles and shared stores: how the threads of a block exchange data. One reason, not three."""
+    """Barriers, shuffles and shared stores: how the threads of a block exchange data. One reason."""
     signals = [
         ("barriers", baseline.barriers, candidate.barriers, thresholds.barrier_growth),
         ("shuffles", baseline.shuffles, candidate.shuffles, thresholds.shuffle_growth),

@@ -1,4 +1,4 @@
-"""The configuration: the data file of stock pairs, then what the user's own TOML adds, replaces and selects."""
+"""The configuration: the stock pairs, then what the user's own TOML adds, replaces and selects."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _read(file: TomlFile, table: Table, base: Configuration | None) -> Configura
 
 
 def _named(table: Table, defaults: Table, key: str, default: Iterable[str]) -> tuple[str, ...]:
-    """``baseline`` and ``candidate`` stand at the top or under ``[defaults]``; a list is several candidates."""
+    """``baseline`` and ``candidate``, at the top or under ``[defaults]``; a list is several candidates."""
     source = table if key in table else defaults
     other = defaults if source is table else table
     other.text(key, "") if key not in other else other.texts(key)

@@ -28,6 +28,7 @@ _EM_CUDA = 190
 _SIZED_VALUE = 0x04
 _FRAME_SIZE = 0x11
 _REGISTER_COUNT = 0x2F
+_WORD_BYTES = 4
 
 
 class CubinError(MatrixError):
@@ -67,7 +68,7 @@ def functions(cubin: bytes) -> list[CubinFunction]:
         raise CubinError(f"not a readable cubin ({len(cubin)} bytes): {error}") from error
     registers = {symbols.get(symbol, ""): value for kind, symbol, value in info if kind == _REGISTER_COUNT}
     frames = {symbols.get(symbol, ""): value for kind, symbol, value in info if kind == _FRAME_SIZE}
-    shared = {s.name.removeprefix(".nv.shared."): s.size for s in sections if s.name.startswith(".nv.shared.")}
+    shared = {name: s.size for s in sections if (name := s.name.removeprefix(".nv.shared.")) != s.name}
     return [
         CubinFunction(
             name=name,
@@ -89,7 +90,8 @@ def function(cubin: bytes, name: str) -> CubinFunction:
             return candidate
     if len(found) == 1:
         return found[0]
-    raise CubinError(f"no function {name!r} in the cubin; it has: {', '.join(f.name for f in found) or 'none'}")
+    names = ", ".join(candidate.name for candidate in found) or "none"
+    raise CubinError(f"no function {name!r} in the cubin; it has: {names}")
 
 
 def _sections(cubin: bytes) -> list[_Section]:
@@ -128,7 +130,7 @@ def _info(data: bytes) -> Iterator[tuple[int, int, int]]:
         at += 4
         if layout != _SIZED_VALUE:  # the other formats keep their value in the two bytes just read
             continue
-        if size == 8:  # noqa: PLR2004 - two words
+        if size == 2 * _WORD_BYTES:
             yield attribute, *struct.unpack_from("<II", data, at)
         at += size
 

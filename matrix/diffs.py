@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matrix.mlir import without_locations
+from matrix import ptx
+from matrix.ir import canonical_llir, canonical_mlir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,14 +21,11 @@ SHOWN_COLUMNS = 220
 # Matching is quadratic at worst: what follows the first lines of very long code is counted, not matched.
 MATCHED_LINES = 2500
 _CONTEXT = 2
-_MLIR = {"ttir", "ttgir"}
 _OPCODES_SHOWN = 12
 
 # nvdisasm writes each instruction's address before and its encoding after it: both move when anything does.
 _SASS_NOISE = re.compile(r"/\*[0-9a-fx ]+\*/")
 _OPCODE = re.compile(r"^\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]+)(?:\.|\s|;)")
-_LOCATION_LINE = re.compile(r"#loc|\s*\.(?:loc|file)\s|\s*//")
-_DEBUG_SECTION = re.compile(r"^\s*\.section\s+\.debug")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +102,17 @@ def opcode_moves(baseline: str, candidate: str) -> list[OpcodeMove]:
 
 
 def canonical_lines(kind: str, text: str) -> list[str]:
-    """The lines that carry meaning: no source locations, debug sections, addresses or encodings."""
-    if kind == "sass":
-        stripped = (_SASS_NOISE.sub("", line) for line in text.splitlines())
-        return [line.strip() for line in stripped if line.strip()]
-    code = itertools.takewhile(lambda line: not _DEBUG_SECTION.match(line), text.splitlines())
-    meant = (line for line in code if not _LOCATION_LINE.match(line))
-    bare = (without_locations(line)[0] if kind in _MLIR else line for line in meant)
-    return [line.rstrip() for line in bare if line.strip()]
+    """The lines that carry meaning, from the same canonical text that the hashes are taken of."""
+    match kind:
+        case "ttir" | "ttgir":
+            text = canonical_mlir(text)
+        case "llir":
+            text = canonical_llir(text)
+        case "ptx":
+            text = ptx.canonical(text)
+        case _:
+            text = _SASS_NOISE.sub("", text)
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
 def _opcodes(sass: str) -> collections.Counter[str]:

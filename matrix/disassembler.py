@@ -144,7 +144,7 @@ def _executable() -> str:
         path = Path(str(file.locate()))
         if path.stem == "nvdisasm" and path.parent.name == "bin" and path.is_file():
             return str(path)
-    raise DisassemblerError(f"{PACKAGE} {version()} is installed without its program", hint="install it again")
+    raise DisassemblerError(f"{PACKAGE} {version()} lacks its program", hint=f"reinstall {PACKAGE}")
 
 
 def _distribution() -> importlib.metadata.Distribution:

@@ -18,6 +18,8 @@ from matrix.records import KernelFacts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    _Loaded = tuple["Artifacts", cubin.CubinFunction]
+
 # Part of every cache key of facts: raise it when the facts of the same artefacts change.
 EVIDENCE_VERSION = 1
 
@@ -61,13 +63,16 @@ def kernel_facts_batch(
     loaded = [_loaded(kernel, read_artifact) for kernel in kernels]
     codes = [item[1].text if isinstance(item, tuple) else b"" for item in loaded]
     texts = disassembler.disassemble(codes, target)
-    return [
-        _evidence(kernel, item, text, target) for kernel, item, text in zip(kernels, loaded, texts, strict=True)
-    ]
+    rows = zip(kernels, loaded, texts, strict=True)
+    return [_evidence(kernel, item, text, target) for kernel, item, text in rows]
 
 
 def facts(
-    kernel: Mapping[str, Any], artifacts: Artifacts, function: cubin.CubinFunction, sass_text: str, target: str
+    kernel: Mapping[str, Any],
+    artifacts: Artifacts,
+    function: cubin.CubinFunction,
+    sass_text: str,
+    target: str,
 ) -> KernelFacts:
     """The facts of one kernel, given its machine code (``function``) and that code's SASS text."""
     counts = sass.count(sass_text)
@@ -87,7 +92,7 @@ def facts(
         tensor_memory_columns=columns,
         occupancy_blocks=fit.blocks,
         occupancy_share=fit.share,
-        occupancy_limit=fit.limit,
+        occupancy_limit=str(fit.limit),
         code_bytes=len(function.text),
         **asdict(counts),
         global_loads=counts.global_loads,
@@ -106,9 +111,7 @@ def facts(
     )
 
 
-def _loaded(
-    kernel: Mapping[str, Any], read_artifact: Callable[[str], bytes]
-) -> tuple[Artifacts, cubin.CubinFunction] | MatrixError:
+def _loaded(kernel: Mapping[str, Any], read_artifact: Callable[[str], bytes]) -> _Loaded | MatrixError:
     try:
         artifacts = _artifacts(kernel, read_artifact)
         return artifacts, cubin.function(artifacts.cubin, str(kernel["name"]))
@@ -128,12 +131,13 @@ def _artifacts(kernel: Mapping[str, Any], read_artifact: Callable[[str], bytes])
 
 
 def _evidence(
-    kernel: Mapping[str, Any], loaded: tuple[Artifacts, cubin.CubinFunction] | MatrixError, text: str, target: str
+    kernel: Mapping[str, Any], loaded: _Loaded | MatrixError, text: str, target: str
 ) -> KernelEvidence:
     if isinstance(loaded, MatrixError):
         return KernelEvidence(facts=None, error=str(loaded))
     if not text:
-        return KernelEvidence(facts=None, error=f"kernel {kernel['name']}: its code does not disassemble as {target}")
+        error = f"kernel {kernel['name']}: its code does not disassemble as {target}"
+        return KernelEvidence(facts=None, error=error)
     artifacts, function = loaded
     return KernelEvidence(facts=facts(kernel, artifacts, function, text, target), sass=text)
 

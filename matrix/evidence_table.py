@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.changes import Direction
+from matrix.records import Verdict
 from matrix.wording import NOTHING, TIMES, change, number, phrase
 
 if TYPE_CHECKING:
@@ -34,9 +36,25 @@ class FactRow:
     baseline: str
     candidate: str
     change: str
-    reason: bool = False
+    direction: str = ""  # of the change that this fact is the reason of
+
+    @property
+    def reason(self) -> bool:
+        return bool(self.direction)
 
 
+# What is worth a word where it is equal on both sides.
+_TOLD_WHEN_EQUAL = {
+    "registers",
+    "stack_bytes",
+    "shared_bytes",
+    "occupancy_share",
+    "barriers",
+    "shuffles",
+    "matrix_pipe",
+    "global_load_bits",
+    "code_bytes",
+}
 FACTS = (
     Fact(key="registers", label="Registers a thread", words=("register",)),
     Fact(key="stack_bytes", label="Stack (spills)", unit="B", words=("spill", "stack")),
@@ -74,17 +92,20 @@ FACTS = (
 
 
 def fact_rows(
-    verdict: VerdictRecord, reasons: Sequence[str], cells: Cells, pair: Pair | None
+    verdict: VerdictRecord, reasons: Mapping[str, str], cells: Cells, pair: Pair | None
 ) -> tuple[list[FactRow], list[str]]:
-    """The rows to show, those of a reason first, and in words what is equal on both sides."""
-    rows = list(_outcome_rows(cells))
+    """The rows to show, those of a reason first, and in words what is equal on both sides.
+
+    ``reasons`` are the verdict's reason codes with the direction that each points in.
+    """
+    rows = list(_outcome_rows(verdict, cells))
     equal: list[str] = []
     for fact in FACTS if pair else ():
         before, after = (_side(record, fact) for record in pair or ())
-        reason = any(word in code for word in fact.words for code in reasons)
-        if before != after and not _jitter(fact, reason=reason):
-            rows.append(_fact_row(fact, before, after, reason=reason))
-        elif before and fact.key != "total":
+        direction = next((reasons[code] for code in reasons if any(w in code for w in fact.words)), "")
+        if before != after and not _jitter(fact, reason=bool(direction)):
+            rows.append(_fact_row(fact, before, after, direction))
+        elif before and fact.key in _TOLD_WHEN_EQUAL:
             equal.append(f"{fact.label} {_text(before, fact.unit)}")
     if not any(row.reason for row in rows):
         rows[:0] = _own_row(verdict)
@@ -96,15 +117,25 @@ def _jitter(fact: Fact, *, reason: bool) -> bool:
     return fact.key == "total" and not reason
 
 
-def _outcome_rows(cells: Cells) -> Iterator[FactRow]:
+def _outcome_rows(verdict: VerdictRecord, cells: Cells) -> Iterator[FactRow]:
     before, after = ((phrase(cell.outcome) if cell else "missing") for cell in cells)
     if before != after:
-        yield FactRow(label="Outcome", baseline=before, candidate=after, change="changed", reason=True)
-    reasons = [(phrase(cell.reason) if cell else "") for cell in cells]
+        yield FactRow(
+            label="Outcome",
+            baseline=before,
+            candidate=after,
+            change="changed",
+            direction=_own_direction(verdict),
+        )
+    reasons = [(cell.reason if cell else "") for cell in cells]
     if reasons[0] != reasons[1]:
         yield FactRow(
             label="Reason", baseline=reasons[0] or NOTHING, candidate=reasons[1] or NOTHING, change=""
         )
+
+
+def _own_direction(verdict: VerdictRecord) -> str:
+    return Direction.BETTER if verdict.verdict == Verdict.IMPROVED else Direction.WORSE
 
 
 def _own_row(verdict: VerdictRecord) -> list[FactRow]:
@@ -118,7 +149,7 @@ def _own_row(verdict: VerdictRecord) -> list[FactRow]:
             baseline=number(before),
             candidate=number(after),
             change=change(before, after),
-            reason=True,
+            direction=_own_direction(verdict),
         )
     ]
 
@@ -130,13 +161,13 @@ def _side(record: KernelRecord, fact: Fact) -> object:
     return getattr(owner, fact.key)
 
 
-def _fact_row(fact: Fact, before: object, after: object, *, reason: bool) -> FactRow:
+def _fact_row(fact: Fact, before: object, after: object, direction: str) -> FactRow:
     return FactRow(
         label=fact.label,
         baseline=_text(before, fact.unit),
         candidate=_text(after, fact.unit),
         change=_moved(before, after),
-        reason=reason,
+        direction=direction,
     )
 
 

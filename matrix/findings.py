@@ -253,12 +253,11 @@ def _text(
 ) -> str:
     """One sentence: what, where, where not, and what is known about it."""
     subject = f"{change.kernel}: " if change.kernel and change.kernel != row.case else ""
-    said = f": {change.cause}" if change.cause else ""
     where = "" if tuple(targets) == (CPU,) else f" on {_listed(targets)}"
     cells = f" ({len(rows)} cells)" if len(rows) > len(targets) else ""
     without = "; not on " + ", ".join(f"{q.target} ({q.word})" for q in quiet) if quiet else ""
     known = f"; known: {row.known}" if row.known else ""
-    return f"{subject}{change.text}{said}{where}{cells}{without}{known}."
+    return f"{subject}{change.said}{where}{cells}{without}{known}."
 
 
 def _listed(words: Sequence[str]) -> str:

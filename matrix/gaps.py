@@ -125,7 +125,7 @@ def _unfit(case: str, config: str, seen: Sequence[tuple[str, str, str]]) -> Unfi
         config=config,
         targets=by_target(target for target, _, _ in seen),
         environments=unique(environment for _, environment, _ in seen),
-        why="; ".join(unique(phrase(why) for _, _, why in seen if why)),
+        why="; ".join(unique(why for _, _, why in seen if why)),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from matrix.findings import findings
 from matrix.records import Verdict
-from matrix.wording import RANK, by_target, listing, target_key, unique
+from matrix.wording import RANK, by_target, listing, place, target_key, unique
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class Group:
 
     @property
     def where(self) -> str:
-        return listing(self.finding.targets)
+        return listing(map(place, self.finding.targets))
 
 
 def group(runs: Sequence[RunFolder]) -> list[Group]:

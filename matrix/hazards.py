@@ -22,10 +22,12 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from matrix import mlir
-from matrix.predicates import Atoms, Condition, Label, Predicates, order, rename, reshaped
+from matrix.lanes import Condition
+from matrix.predicates import Atoms, Predicates
+from matrix.taints import Taint, gone, moved, negated, replaced, same, whole, without
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from matrix.mlir import Block, Operation, Value
 
@@ -48,30 +50,8 @@ class Hazard:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Taint:
-    """Lanes that ``load`` left undefined: those where ``mask`` does not hold but all of ``given`` does."""
-
-    load: Operation
-    mask: Condition
-    given: frozenset[Condition] = frozenset()
-
-    def relabelled(self, simple: Callable[[int], Label]) -> _Taint:
-        def whole(label: Label) -> Label:
-            return rename(label, simple)
-
-        given = frozenset(condition.relabelled(whole) for condition in self.given)
-        return _Taint(self.load, self.mask.relabelled(whole), given)
-
-    def within(self, condition: Condition) -> _Taint:
-        return _Taint(self.load, self.mask, self.given | {condition})
-
-    def past(self, loop: int) -> _Taint:
-        return _Taint(self.load, self.mask.past(loop), frozenset(c.past(loop) for c in self.given))
-
-
-_Taints = frozenset[_Taint]
-_NONE: _Taints = frozenset()
+Taints = frozenset[Taint]
+_NONE: Taints = frozenset()
 
 
 def hazards(ttir: str) -> list[Hazard]:
@@ -89,7 +69,7 @@ class _Analysis:
     def __init__(self, module: mlir.Module, function: Operation) -> None:
         self.module = module
         self.function = function
-        self.taints: dict[Value, _Taints] = {}
+        self.taints: dict[Value, Taints] = {}
         self.reached: dict[Operation, str] = {}
         self.replaced: dict[Operation, str] = {}
         self.path: list[Atoms] = []
@@ -114,7 +94,11 @@ class _Analysis:
         return Hazard(kind=kind, file=_base_name(file), line=line, detail=detail)
 
     def _survey(
-        self, operation: Operation, inside: frozenset[int], loops: dict[Value, frozenset[int]], carried: set[Value]
+        self,
+        operation: Operation,
+        inside: frozenset[int],
+        loops: dict[Value, frozenset[int]],
+        carried: set[Value],
     ) -> None:
         """Notes which loops define each value anew, and which values a loop carries."""
         if operation.name in {"scf.for", "scf.while"}:
@@ -144,49 +128,44 @@ class _Analysis:
                 self._pass_on(values, blocks[label].arguments)
 
     def _visit(self, operation: Operation) -> None:
-        match operation.name:
-            case "tt.load":
-                self._load(operation)
-            case "tt.store" | "tt.atomic_rmw" | "tt.atomic_cas":
-                self._write(operation)
-            case "tt.reduce" | "tt.scan":
-                self._reduce(operation)
-            case "tt.dot" | "tt.dot_scaled":
-                self._dot(operation)
-            case "tt.histogram":
-                self._histogram(operation)
-            case "arith.select":
-                self._select(operation)
-            case "arith.andi":
-                self._and(operation)
-            case "scf.for" | "scf.while":
-                self._loop(operation)
-            case "scf.if":
-                self._if(operation)
-            case "tt.call":
-                pass
-            case _:
-                self._elsewhere(operation)
+        handlers = {
+            "tt.load": self._load,
+            "tt.store": self._write,
+            "tt.atomic_rmw": self._write,
+            "tt.atomic_cas": self._write,
+            "tt.reduce": self._reduce,
+            "tt.scan": self._reduce,
+            "tt.dot": self._dot,
+            "tt.dot_scaled": self._dot,
+            "tt.histogram": self._histogram,
+            "tt.call": lambda _: None,
+            "arith.select": self._select,
+            "arith.andi": self._and,
+            "scf.for": self._loop,
+            "scf.while": self._loop,
+            "scf.if": self._if,
+        }
+        handlers.get(operation.name, self._elsewhere)(operation)
 
     def _elsewhere(self, operation: Operation) -> None:
         """Everything that moves lanes or works on each by itself."""
         for index, operand in enumerate(operation.operands):
             taints = self._of(operand)
             if taints:
-                moved = _moved(operation, index, operand)
+                move = moved(operation, index, operand)
                 for result in operation.results:
-                    self._add(result, (taint.relabelled(moved) for taint in taints))
+                    self._add(result, (taint.relabelled(move) for taint in taints))
 
     def _load(self, operation: Operation) -> None:
         pointer, *rest = operation.operands
         masked = [taint for mask in rest[:1] for taint in self._of(mask)]
         taints = [*self._under(self._of(pointer), rest[:1]), *masked]
         if len(rest) == 1:
-            mask = _whole(rest[0])
+            mask = whole(rest[0])
             if self.predicates.atoms(mask):
-                taints.append(_Taint(operation, mask))
+                taints.append(Taint(operation, mask))
         elif rest[1:]:
-            taints += [taint.within(_negated(_whole(rest[0]))) for taint in self._of(rest[1])]
+            taints += [taint.within(negated(whole(rest[0]))) for taint in self._of(rest[1])]
         self._add(operation.results[0], taints)
 
     def _write(self, operation: Operation) -> None:
@@ -194,7 +173,7 @@ class _Analysis:
         mask = operation.operands[len(values) :]
         taints = [taint for value in values for taint in self._under(self._of(value), mask)]
         taints += [taint for value in mask for taint in self._of(value)]
-        given = [*self.path, *(self.predicates.atoms(_whole(value)) for value in mask)]
+        given = [*self.path, *(self.predicates.atoms(whole(value)) for value in mask)]
         for taint in taints:
             if self._open(taint, given, lenient=True):
                 self._reach(taint, operation, "a store" if operation.name == "tt.store" else "an atomic")
@@ -203,7 +182,7 @@ class _Analysis:
         axis = operation.integer("axis")
         reverse = "reverse = true" in operation.attributes
         scan = operation.name == "tt.scan"
-        moved = _position(axis) if scan else _without(axis, _gone(operation))
+        move = same if scan else without(axis, gone(operation))
         for taint in frozenset().union(*map(self._of, operation.operands)):
             mixing = [a for a in self._open(taint, self.path) if self.predicates.depends_on(a, axis)]
             if scan and all(self.predicates.slope(a, axis) == (1 if reverse else -1) for a in mixing):
@@ -212,7 +191,7 @@ class _Analysis:
                 self._reach(taint, operation, "a scan" if scan else "a reduction")
                 continue
             for result in operation.results:
-                self._add(result, [taint.relabelled(moved)])
+                self._add(result, [taint.relabelled(move)])
 
     def _dot(self, operation: Operation) -> None:
         rank = len(operation.results[0].shape)
@@ -223,12 +202,12 @@ class _Analysis:
                 if any(self.predicates.depends_on(atom, contracted) for atom in open_atoms):
                     self._reach(taint, operation, "a dot's contraction")
                     continue
-                moved = _replaced(contracted, _gone(operation)) if index < _DOT_OPERANDS else _position(0)
-                self._add(operation.results[0], [taint.relabelled(moved)])
+                move = replaced(contracted, gone(operation)) if index < _DOT_OPERANDS else same
+                self._add(operation.results[0], [taint.relabelled(move)])
 
     def _histogram(self, operation: Operation) -> None:
         source, *mask = operation.operands
-        given = [*self.path, *(self.predicates.atoms(_whole(value)) for value in mask)]
+        given = [*self.path, *(self.predicates.atoms(whole(value)) for value in mask)]
         for taint in self._of(source):
             if self._open(taint, given):
                 self._reach(taint, operation, "a histogram")
@@ -237,16 +216,18 @@ class _Analysis:
         condition, chosen, otherwise = operation.operands
         result = operation.results[0]
         labels = tuple(range(len(result.shape))) if condition.shape else ()
-        where = Condition(condition, labels)
+        holds = Condition(condition, labels)
         self._add(result, self._of(condition))
-        for value, given in ((chosen, where), (otherwise, _negated(where))):
+        for value, given in ((chosen, holds), (otherwise, negated(holds))):
             for taint in self._of(value):
                 narrowed = taint.within(given)
                 if self._open(narrowed, self.path):
                     self._add(result, [narrowed])
                 elif self._open(taint, self.path):
-                    _, line = self.module.caller(operation.location)
-                    self.replaced.setdefault(taint.load, f"a select at line {line} replaces all undefined lanes")
+                    where = self._where(operation)
+                    self.replaced.setdefault(
+                        taint.load, f"a select{where} replaces the lanes outside the mask"
+                    )
 
     def _and(self, operation: Operation) -> None:
         """Where one side is false the result is, whatever the other side's lane holds."""
@@ -280,12 +261,12 @@ class _Analysis:
             self._pass_on(_yielded(last), operation.results, loop)
 
     def _bound(self, operation: Operation) -> Atoms:
-        counter = operation.regions[0][0].arguments[0]
-        return self.predicates.less_than(counter, operation.operands[1])
+        low, high = operation.operands[:2]
+        return self.predicates.between(low, operation.regions[0][0].arguments[0], high)
 
     def _if(self, operation: Operation) -> None:
         condition = Condition(operation.operands[0], ())
-        for region, holds in zip(operation.regions, (condition, _negated(condition)), strict=False):
+        for region, holds in zip(operation.regions, (condition, negated(condition)), strict=False):
             self.path.append(self.predicates.atoms(holds))
             self._region(region)
             self.path.pop()
@@ -296,12 +277,12 @@ class _Analysis:
             taints = self._of(value)
             self._add(target, taints if loop is None else (taint.past(loop) for taint in taints))
 
-    def _under(self, taints: Iterable[_Taint], mask: list[Value]) -> list[_Taint]:
+    def _under(self, taints: Iterable[Taint], mask: list[Value]) -> list[Taint]:
         """The taints that are left where ``mask`` holds."""
-        narrowed = [taint.within(_whole(mask[0])) if mask else taint for taint in taints]
+        narrowed = [taint.within(whole(mask[0])) if mask else taint for taint in taints]
         return [taint for taint in narrowed if self._open(taint, self.path)]
 
-    def _open(self, taint: _Taint, given: Iterable[Atoms], *, lenient: bool = False) -> Atoms:
+    def _open(self, taint: Taint, given: Iterable[Atoms], *, lenient: bool = False) -> Atoms:
         """The atoms of the taint's mask that may fail although ``given`` holds: none, no undefined lane."""
         known = frozenset[int]().union(*given, *map(self.predicates.atoms, taint.given))
         left = self.predicates.remaining(self.predicates.atoms(taint.mask), known)
@@ -309,71 +290,25 @@ class _Analysis:
             left = frozenset(a for a in left if not any(self.predicates.varies(k, a) for k in known))
         return left
 
-    def _reach(self, taint: _Taint, operation: Operation, what: str) -> None:
-        file, line = self.module.caller(operation.location)
-        where = f" at {_base_name(file)}:{line}" if line else ""
-        self.reached.setdefault(taint.load, f"lanes outside the mask reach {what}{where}")
+    def _reach(self, taint: Taint, operation: Operation, what: str) -> None:
+        self.reached.setdefault(taint.load, f"lanes outside the mask reach {what}{self._where(operation)}")
 
-    def _of(self, value: Value) -> _Taints:
+    def _where(self, operation: Operation) -> str:
+        file, line = self.module.caller(operation.location)
+        return f" at {_base_name(file)}:{line}" if line else ""
+
+    def _of(self, value: Value) -> Taints:
         return self.taints.get(value, _NONE)
 
-    def _add(self, value: Value, taints: Iterable[_Taint]) -> None:
+    def _add(self, value: Value, taints: Iterable[Taint]) -> None:
         more = self._of(value) | frozenset(taints)
         if more and len(more) <= _MOST_TAINTS:
             self.taints[value] = more
 
 
-def _whole(value: Value) -> Condition:
-    return Condition(value, tuple(range(len(value.shape))))
-
-
-def _negated(condition: Condition) -> Condition:
-    return Condition(condition.value, condition.labels, not condition.negated, condition.epoch)
-
-
 def _yielded(region: list[Block], name: str = "scf.yield") -> list[Value]:
     operations = region[-1].operations
     return operations[-1].operands if operations and operations[-1].name == name else []
-
-
-def _moved(operation: Operation, index: int, operand: Value) -> Callable[[int], Label]:
-    """Where an operation's result has the coordinate that its operand calls by a position."""
-    match operation.name:
-        case "tt.expand_dims":
-            axis = operation.integer("axis")
-            return lambda position: position + (position >= axis)
-        case "tt.trans":
-            return lambda position: order(operation).index(position)
-        case "tt.reshape":
-            target = operation.results[0].shape
-            labels = reshaped(operand.shape, target, tuple(range(len(target))))
-            return lambda position: labels[position]
-        case "tt.split":
-            return _replaced(len(operand.shape) - 1, _gone(operation))
-        case "tt.cat":
-            return _replaced(0, ("cat", f"{id(operation):x}", 0))
-        case "tt.gather" if index == 0:
-            axis = operation.integer("axis")
-            return _replaced(axis, ("gather", f"{id(operation):x}", axis))
-        case _:
-            return _position(0)
-
-
-def _position(_: int) -> Callable[[int], Label]:
-    return lambda position: position
-
-
-def _without(axis: int, label: Label) -> Callable[[int], Label]:
-    return lambda position: label if position == axis else position - (position > axis)
-
-
-def _replaced(axis: int, label: Label) -> Callable[[int], Label]:
-    return lambda position: label if position == axis else position
-
-
-def _gone(operation: Operation) -> Label:
-    """The name of a coordinate that the operation's result no longer has."""
-    return ("gone", f"{id(operation):x}")
 
 
 def _base_name(path: str) -> str:

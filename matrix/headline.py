@@ -6,6 +6,8 @@ import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.decision import summarise
+from matrix.errors import ExitCode
 from matrix.groups import Section
 from matrix.model import CPU, Outcome, Stage
 from matrix.picture import unique_pairs
@@ -53,28 +55,19 @@ def _decision(runs: Sequence[RunFolder], groups: Sequence[Group], pair: tuple[st
     kinds = collections.Counter(group.finding.verdict for group in own)
     verdicts = [v for run in runs for v in run.verdicts if (v.baseline, v.candidate) == pair]
     incomplete = sum(verdict.verdict == Verdict.INCOMPLETE for verdict in verdicts)
-    tone, word = _word(kinds, incomplete)
+    decided = summarise(verdicts)
     findings = [group for group in own if group.section == Section.FINDING]
     return Decision(
         baseline=pair[0],
         candidate=pair[1],
-        tone=tone,
-        word=word,
+        tone=_TONES.get(decided.exit_code, "missing"),
+        word=decided.sentence,
         sentence=_sentence(own, kinds, incomplete, verdicts),
         top=findings[:3],
     )
 
 
-def _word(kinds: collections.Counter[Verdict], incomplete: int) -> tuple[str, str]:
-    if kinds[Verdict.REGRESSED]:
-        return "bad", "Do not upgrade."
-    if incomplete:
-        return "missing", "Not decided: something is missing."
-    if kinds[Verdict.CODE_RISK] or kinds[Verdict.MIXED]:
-        return "risk", "Measure before upgrading."
-    if kinds[Verdict.UNEXPECTED_PASS]:
-        return "odd", "Nothing regressed, but a known difference is gone."
-    return "good", "Nothing regressed."
+_TONES = {ExitCode.REGRESSED: "bad", ExitCode.INCOMPLETE: "missing", ExitCode.CLEAN: "good"}
 
 
 def _sentence(
@@ -135,15 +128,20 @@ def figures(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Figure]:
     ]
 
 
-def title(pairs: Sequence[tuple[str, str]], runs: Sequence[RunFolder]) -> str:
+def title(runs: Sequence[RunFolder]) -> str:
     """``Triton 3.5.1 → 3.6.0, 3.9.0``: versions where they tell the environments apart, else the ids."""
-    versions = {
-        name: str(entry.get("triton", name)) for run in runs for name, entry in run.environments.items()
-    }
-    names = list(dict.fromkeys(name for pair in pairs for name in pair))
-    distinct = len({versions.get(name, name) for name in names}) == len(names)
-    shown = {name: versions.get(name, name) if distinct else name for name in names}
-    baselines = dict.fromkeys(shown[pair[0]] for pair in pairs)
-    candidates = dict.fromkeys(shown[pair[1]] for pair in pairs)
-    text = f"{', '.join(baselines)} → {', '.join(candidates)}" if pairs else "nothing compared"
-    return f"Triton {text}" if distinct else text
+    pairs, names = unique_pairs(runs), short_names(runs)
+    baselines = dict.fromkeys(names[baseline] for baseline, _ in pairs)
+    candidates = dict.fromkeys(names[candidate] for _, candidate in pairs)
+    if not pairs:
+        return "Nothing compared"
+    text = f"{', '.join(baselines)} → {', '.join(candidates)}"
+    return text if any(name == short for name, short in names.items()) else f"Triton {text}"
+
+
+def short_names(runs: Sequence[RunFolder]) -> dict[str, str]:
+    """Environment ids to Triton versions; to themselves where two of one version are compared."""
+    names = list(dict.fromkeys(name for pair in unique_pairs(runs) for name in pair))
+    known = {name: str(entry["triton"]) for run in runs for name, entry in run.environments.items()}
+    versions = {name: known.get(name, name) for name in names}
+    return versions if len(set(versions.values())) == len(names) else {name: name for name in names}

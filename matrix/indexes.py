@@ -17,16 +17,17 @@ import configparser
 import os
 import ssl
 import sys
-import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import tomllib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 # An index without packages: uv has no variable that says --no-index. A folder that is not there will do.
-NO_INDEX = "file:///dev/null/no-index"
+NO_INDEX = "file:///no-such-index/simple"
 
 _INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 _INDEX_KEYS = ("index", "index-url", "extra-index-url", "no-index")

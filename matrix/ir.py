@@ -43,6 +43,8 @@ def canonical_mlir(text: str) -> str:
         if raw.startswith("#loc"):
             continue
         line, _ = without_locations(raw)
+        if line.lstrip().startswith("^"):
+            line = line.partition("//")[0].rstrip()  # a comment names the blocks that lead here
         if line.strip():
             lines.append(_renamed(line, names, counts))
     return "\n".join(lines) + "\n"

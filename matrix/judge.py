@@ -132,7 +132,6 @@ def _row(
     template: VerdictRecord, spot: Spot, judgement: Judgement, baseline: Side | None, candidate: Side | None
 ) -> VerdictRecord:
     first = judgement.changes[0]
-    text = f"{first.text}: {first.cause}" if first.cause else first.text
     return replace(
         template,
         case=spot.case,
@@ -141,7 +140,7 @@ def _row(
         stage=spot.stage,
         verdict=judgement.verdict,
         reason_code=str(first.reason_code),
-        change=text,
+        change=first.said,
         baseline_value=first.baseline_value,
         candidate_value=first.candidate_value,
         severity=first.signed_severity or (first.severity if judgement.verdict in _GRAVE else 0),

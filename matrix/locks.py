@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
+import tempfile
 from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import tomllib
 
 from matrix import uv
 from matrix.environments import requirement_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 # The PyTorch CPU index either answers at once or is not waited for; uv honours proxies and certificates.
 _BACKEND_VARIABLES = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "10"}
@@ -92,7 +94,7 @@ def resolve(question: Question, python: Path, lock: Path) -> list[str]:
 def install(lock: Path, python: Path, *, offline: bool) -> None:
     """Install exactly the lock, checking its hashes. Raises :class:`uv.UvError`."""
     arguments = ["pip", "sync", "--preview-features", "pylock", "--python", str(python), str(lock)]
-    uv.run([*arguments, *(["--offline"] if offline else [])], folder=lock.parent)
+    uv.run([*arguments, *(["--offline"] if offline else [])])
 
 
 def parse(text: str) -> tuple[LockedPackage, ...]:
@@ -143,11 +145,19 @@ class _Compilation:
             "excludes.txt": [*self.excluded, *self.question.excluded],
         }
 
-    def arguments(self) -> list[str]:
+    def arguments(self, folder: Path) -> list[str]:
+        """Uv's arguments, with :meth:`files` in ``folder``."""
         return [
-            *("pip", "compile", "requirements.in", "--quiet", "--no-header", "--python", str(self.python)),
-            *("--format", "pylock.toml", "--output-file", self.lock.name, "--overrides", "overrides.txt"),
-            *("--constraints", "constraints.txt", "--excludes", "excludes.txt"),
+            *(
+                "pip",
+                "compile",
+                str(folder / "requirements.in"),
+                "--overrides",
+                str(folder / "overrides.txt"),
+            ),
+            *("--constraints", str(folder / "constraints.txt"), "--excludes", str(folder / "excludes.txt")),
+            *("--quiet", "--no-header", "--python", str(self.python)),
+            *("--format", "pylock.toml", "--output-file", str(self.lock)),
             *(["--no-deps"] if self.question.alone else []),
             *(["--torch-backend", "cpu"] if self.backend else []),
             *_sources(self.question),
@@ -157,7 +167,7 @@ class _Compilation:
         if not self.as_of:
             return []
         days = dict(self.dated) | {requirement_name(each): "false" for each in self.undated if each}
-        each = [part for name, day in days.items() if day for part in ("--exclude-newer-package", f"{name}={day}")]
+        each = [f"--exclude-newer-package={name}={day}" for name, day in days.items() if day]
         return ["--exclude-newer", self.as_of, *each]
 
 
@@ -185,38 +195,33 @@ def _stand_in(question: Question, python: Path, lock: Path) -> list[str]:
 
 
 def _compile(compilation: _Compilation) -> list[str]:
-    folder = compilation.lock.parent
-    files = compilation.files()
-    for name, lines in files.items():
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     dates = compilation.dates()
-    try:
-        _ask(compilation, dates)
-    except uv.UvError as error:
-        if not dates or _UNDATED not in str(error):
-            raise
-        # An index that gives no dates cannot answer for a day in the past: better today's than nothing.
-        _ask(compilation, [])
-        return [f"the index gives no upload dates: resolved as of today, not of {compilation.as_of}"]
-    finally:
-        for name in files:
-            (folder / name).unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="triton-matrix-") as folder:
+        for name, lines in compilation.files().items():
+            Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        arguments = compilation.arguments(Path(folder))
+        try:
+            _ask(compilation, [*arguments, *dates])
+        except uv.UvError as error:
+            if not dates or _UNDATED not in str(error):
+                raise
+            # An index that gives no dates cannot answer for a day in the past: better today's than nothing.
+            _ask(compilation, arguments)
+            return [f"the index gives no upload dates: resolved as of today, not of {compilation.as_of}"]
     return []
 
 
-def _ask(compilation: _Compilation, dates: list[str]) -> None:
+def _ask(compilation: _Compilation, arguments: list[str]) -> None:
     """Ask uv; offline first the folders of wheels alone, then with what uv's cache knows of the index."""
-    arguments = [*compilation.arguments(), *dates]
-    folder = compilation.lock.parent
     if compilation.backend:
-        uv.run(arguments, folder=folder, variables=_BACKEND_VARIABLES, timeout_s=_BACKEND_TIMEOUT_S)
+        uv.run(arguments, variables=_BACKEND_VARIABLES, timeout_s=_BACKEND_TIMEOUT_S)
     elif not compilation.question.offline:
-        uv.run(arguments, folder=folder)
+        uv.run(arguments)
     else:
         try:
-            uv.run([*arguments, "--offline", "--no-index"], folder=folder)
+            uv.run([*arguments, "--offline", "--no-index"])
         except uv.UvError:
-            uv.run([*arguments, "--offline"], folder=folder)
+            uv.run([*arguments, "--offline"])
 
 
 def _sources(question: Question) -> list[str]:

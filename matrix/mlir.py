@@ -24,6 +24,7 @@ _ITER_ARGUMENT = re.compile(r"(%[\w.$-]+) = (%[\w.$-]+(?:#\d+)?)")
 _TENSOR = re.compile(r"^\(?tensor<((?:\d+x)*)")
 _LOCATION = re.compile(r'"(?P<file>[^"]*)":(?P<line>\d+):\d+|#[\w.$-]+')
 _COMPARISONS = {"arith.cmpi", "arith.cmpf"}
+_ELEMENT = re.compile(r"^(tensor<(?:\d+x)+)?[^x>,]+(.*)$")
 _ATTRIBUTES = re.compile(r"<?\{[^{}]*\}>?")
 
 
@@ -86,10 +87,7 @@ class Module:
 
     def caller(self, location: str) -> tuple[str, int]:
         """As :meth:`source`, but of a call site the outermost caller: the line in the kernel's own body."""
-        last = ("", 0)
-        for last in self._sources(location, set()):
-            pass
-        return last
+        return [("", 0), *self._sources(location, set())][-1]
 
     def _sources(self, location: str, seen: set[str]) -> Iterator[tuple[str, int]]:
         for match in _LOCATION.finditer(location):
@@ -107,7 +105,7 @@ def parse(text: str) -> Module:
 def without_locations(line: str) -> tuple[str, str]:
     """The line with every ``loc(...)`` removed, and the content of the last one."""
     kept, last, position = [], "", 0
-    for match in iter(lambda: _QUOTED_OR_LOC.search(line, position), None):
+    while match := _QUOTED_OR_LOC.search(line, position):
         if match[0].startswith('"'):
             kept.append(line[position : match.end()])
             position = match.end()
@@ -224,7 +222,7 @@ class _Reader:
             for index in range(int(count or 1)):
                 kind = types[min(len(operation.results), len(types) - 1)] if types else ""
                 if operation.name in _COMPARISONS:  # printed with the type of the operands
-                    kind = re.sub(r"\w+(>?)$", r"i1\1", kind) if "x" not in kind else re.sub(r"x[^x]+>$", "xi1>", kind)
+                    kind = _ELEMENT.sub(r"\1i1\2", kind)
                 value = self._define(f"{name}#{index}" if count else name, kind)
                 value.definition = operation
                 operation.results.append(value)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import functools
-import tomllib
 from dataclasses import dataclass
 from importlib import resources
+
+import tomllib
 
 from matrix.errors import MatrixError
 

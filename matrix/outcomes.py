@@ -12,7 +12,7 @@ With every failure ranked by how much it hides (:class:`Kind`), the decision is:
 | declines | declines | unsupported | ``unsupported``; ``unsupported_to_does_not_fit`` |
 | fails or declines | a worse kind | regressed | ``compile_error_to_compiler_abort`` |
 | fails or declines | a better kind | improved | ``compiler_abort_to_compile_error`` |
-| fails | a kind as bad | changed | ``timeout_to_out_of_memory`` |
+| fails or declines | a kind as bad | changed | ``unsupported_to_compile_error`` |
 | unjudged or missing | anything | incomplete | ``missing``, ``not_run``, ``environment_error`` ... |
 | anything | unjudged or missing | incomplete | likewise |
 
@@ -48,7 +48,11 @@ class Kind(enum.IntEnum):
 
     @property
     def rank(self) -> int:
-        return Kind.ERROR if self is Kind.BROKEN else self
+        """How bad for somebody who upgrades: one clear message that it does not work is as good as another.
+
+        Telling "unsupported" from "compile error" rests on the wording of messages: it must not decide.
+        """
+        return Kind.ERROR if self in (Kind.DECLINED, Kind.BROKEN) else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

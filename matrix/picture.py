@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from matrix.model import CPU
 from matrix.records import Verdict
-from matrix.wording import LOOKS, RANK, Look, phrase, plural, target_key, unique
+from matrix.wording import LOOKS, RANK, Look, phrase, place, plural, target_key, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +35,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        return "CPU" if self.target == CPU else self.target
+        return place(self.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,24 +4,20 @@ A mask is a conjunction of *atoms*. An atom is a comparison or any other boolean
 the lane's coordinates: ``(rows < M)[:, None]`` and ``rows[:, None] < M`` are one atom, and so are
 ``i + 1 <= n`` and ``i < n``. Integer arithmetic is kept as polynomials, so that ``i < n - 1`` is known to
 imply ``i < n``; anything else is compared by structure. Overflow is ignored, as the kernel's author did.
-
-A coordinate is named by a *label*. The label of a tensor's dimension is its position; what is reshaped,
-reduced away or otherwise mixed gets a label that says how, so that equal treatment stays equal.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.lanes import Condition, Labels, order, positions, reshaped
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from matrix.mlir import Operation, Value
 
-Label = int | None | tuple[object, ...]
-Labels = tuple[Label, ...]
 Term = int
 Atoms = frozenset[Term]
 Polynomial = dict[tuple[Term, ...], int]
@@ -31,64 +27,20 @@ _LITERAL = re.compile(r"arith\.constant (?:dense<)?([^>\s:]+)")
 _OPERAND = re.compile(r"%[\w.$-]+(?:#\d+)?")
 _SAME_INTEGER = {"arith.extsi", "arith.extui", "arith.index_cast"}
 _ARITHMETIC = {"arith.addi", "arith.subi", "arith.muli"}
-_PURE = ("arith.", "math.", "tt.bitcast", "tt.get_program_id", "tt.get_num_programs", "tt.mulhiui")
+# Equal operands give an equal result, and nothing else does anything to it.
+_PURE = (
+    "arith.",
+    "math.",
+    "tt.make_range",
+    "tt.bitcast",
+    "tt.get_program_id",
+    "tt.get_num_programs",
+    "tt.mulhiui",
+)
 _LESS = {"slt": (-1, 1), "sle": (0, 1), "sgt": (-1, -1), "sge": (0, -1)}
+_EXTREME = {True: "arith.minsi", False: "arith.maxsi"}
 _OPPOSITE = {"slt": "sge", "sge": "slt", "sle": "sgt", "sgt": "sle"}
 _OPPOSITE |= {"ult": "uge", "uge": "ult", "ule": "ugt", "ugt": "ule", "eq": "ne", "ne": "eq"}
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A boolean value, or its opposite, seen from a tensor whose coordinates are called ``labels``.
-
-    ``epoch`` holds the loops of which a past iteration is meant: what such a loop defines has since changed.
-    """
-
-    value: Value
-    labels: Labels
-    negated: bool = False
-    epoch: frozenset[int] = frozenset()
-
-    def relabelled(self, rename: Callable[[Label], Label]) -> Condition:
-        return Condition(self.value, tuple(map(rename, self.labels)), self.negated, self.epoch)
-
-    def past(self, loop: int) -> Condition:
-        return Condition(self.value, self.labels, self.negated, self.epoch | {loop})
-
-
-def rename(label: Label, simple: Callable[[int], Label]) -> Label:
-    """Applies ``simple`` to the positions inside a label."""
-    if isinstance(label, int):
-        return simple(label)
-    if isinstance(label, tuple):
-        return tuple(rename(part, simple) if _is_label(part) else part for part in label)
-    return None
-
-
-def _is_label(part: object) -> bool:
-    return isinstance(part, int | tuple) and not isinstance(part, bool)
-
-
-def positions(label: Label) -> frozenset[int]:
-    """The positions that a label depends on."""
-    if isinstance(label, int):
-        return frozenset({label})
-    if isinstance(label, tuple):
-        return frozenset().union(*(positions(part) for part in label if isinstance(part, int | tuple)))
-    return frozenset()
-
-
-def reshaped(source: tuple[int, ...], target: tuple[int, ...], labels: Labels) -> Labels:
-    """Labels of a tensor's dimensions before a reshape, from those after it.
-
-    Only sizes of one come or go: the others keep theirs. Otherwise each dimension depends on all.
-    """
-    kept = [label for label, size in zip(labels, target, strict=True) if size != 1]
-    if [size for size in source if size != 1] == [size for size in target if size != 1]:
-        remaining = iter(kept)
-        return tuple(next(remaining) if size != 1 else None for size in source)
-    shape = "x".join(map(str, source)) + ">" + "x".join(map(str, target))
-    return tuple(("reshape", shape, f"dim{index}", labels) for index in range(len(source)))
 
 
 class Predicates:
@@ -115,9 +67,10 @@ class Predicates:
         """The atoms that ``given`` does not imply."""
         return frozenset(atom for atom in atoms if atom not in given and not self._implied(atom, given))
 
-    def less_than(self, small: Value, large: Value) -> Atoms:
-        """``small < large`` of two scalars."""
-        return self._comparison("slt", self._scalar(small), self._scalar(large))
+    def between(self, low: Value, value: Value, high: Value) -> Atoms:
+        """``low <= value < high`` of scalars."""
+        terms = [self._term(Condition(scalar, ())) for scalar in (low, value, high)]
+        return self._comparison("sle", *terms[:2]) | self._comparison("slt", *terms[1:])
 
     def depends_on(self, atom: Term, position: int) -> bool:
         return position in self._positions[atom]
@@ -148,14 +101,18 @@ class Predicates:
             return False
         if node[0] == "either":
             return any(not self.remaining(alternative, given) for alternative in node[1:])
-        return node[0] == "at least 0" and any(self._stronger(other, node) for other in given)
+        return node[0] == "at least 0" and self._follows(self._polynomial_of(node[2]), node[1], given)
 
-    def _stronger(self, atom: Term, weaker: tuple[object, ...]) -> bool:
-        node = self._nodes[atom]
-        if not (isinstance(node, tuple) and node[:2] == weaker[:2]):
-            return False
-        slack = _added(self._polynomial_of(weaker[2]), self._polynomial_of(node[2]), -1)
-        return set(slack) <= {()} and slack.get((), 0) >= 0
+    def _follows(self, wanted: Polynomial, kind: object, given: Atoms) -> bool:
+        """Whether ``wanted >= 0`` is one of ``given``, or one and a bound of a scalar, plus a constant."""
+        known = [
+            (atom, self._polynomial_of(node[2]))
+            for atom in given
+            if isinstance(node := self._nodes[atom], tuple) and node[:2] == ("at least 0", kind)
+        ]
+        scalars = [{}, *(polynomial for atom, polynomial in known if not self._positions[atom])]
+        gaps = (_added(_added(wanted, one, -1), other, -1) for _, one in known for other in scalars)
+        return any(set(gap) <= {()} and gap.get((), 0) >= 0 for gap in gaps)
 
     def _atoms(self, condition: Condition) -> Atoms:
         inner = self._through(condition)
@@ -191,7 +148,7 @@ class Predicates:
         """The operand of ``x xor true``, as a condition that is the opposite."""
         left, right = _defined(condition).operands
         for value, other in ((left, right), (right, left)):
-            if other.definition and other.definition.name == "arith.constant" and _literal(other.definition) == "true":
+            if _is_true(other):
                 return Condition(value, condition.labels, not condition.negated, condition.epoch)
         return None
 
@@ -200,9 +157,7 @@ class Predicates:
         relation = operation.text.split()[1].rstrip(",")
         if condition.negated:
             relation = _OPPOSITE[relation]
-        left, right = (
-            self._term(Condition(operand, condition.labels, epoch=condition.epoch)) for operand in operation.operands
-        )
+        left, right = (self._term(condition.of(operand)) for operand in operation.operands)
         return self._comparison(relation, left, right)
 
     def _comparison(self, relation: str, left: Term, right: Term) -> Atoms:
@@ -212,14 +167,20 @@ class Predicates:
         difference = _added(self._polynomial_of(right), self._polynomial_of(left), -1)
         if relation in _LESS:
             offset, sign = _LESS[relation]
-            slack = _added({(): offset}, difference, sign)
-            return frozenset({self._node(("at least 0", kind, self._polynomial_term(slack)))})
+            return self._at_least_zero(kind, _added({(): offset}, difference, sign))
         opposite = {monomial: -factor for monomial, factor in difference.items()}
         either = sorted([self._polynomial_term(difference), self._polynomial_term(opposite)])
         return frozenset({self._node((relation, *either))})
 
-    def _scalar(self, value: Value) -> Term:
-        return self._term(Condition(value, ()))
+    def _at_least_zero(self, kind: str, slack: Polynomial) -> Atoms:
+        """``slack >= 0``, taken apart where it holds a minimum of two: then it must hold for both."""
+        for monomial, factor in slack.items():
+            node = self._nodes[monomial[0]] if len(monomial) == 1 else None
+            if isinstance(node, tuple) and node[0] == "op" and node[1].startswith(_EXTREME[factor > 0]):
+                rest = {other: value for other, value in slack.items() if other != monomial}
+                sides = [_added(rest, self._polynomial_of(part), factor) for part in node[2:]]
+                return frozenset().union(*(self._at_least_zero(kind, side) for side in sides))
+        return frozenset({self._node(("at least 0", kind, self._polynomial_term(slack)))})
 
     def _through(self, condition: Condition) -> Condition | None:
         """The same condition, of the operand, for an operation that only moves lanes."""
@@ -244,8 +205,7 @@ class Predicates:
         return Condition(source, labels, condition.negated, condition.epoch)
 
     def _term(self, condition: Condition) -> Term:
-        if condition.negated:
-            condition = Condition(condition.value, condition.labels, epoch=condition.epoch)
+        condition = condition.of(condition.value)
         if condition not in self._terms:
             self._terms[condition] = self._new_term(condition)
         return self._terms[condition]
@@ -255,29 +215,29 @@ class Predicates:
         inner = self._through(condition)
         if inner is not None:
             return self._term(inner)
-        if operation is None:
+        if operation is None or not operation.name.startswith(_PURE):
             return self._opaque(condition)
-        operands = [Condition(o, condition.labels, epoch=condition.epoch) for o in operation.operands]
+        if not operation.operands:
+            return self._leaf(operation, condition.labels)
+        operands = [self._term(condition.of(operand)) for operand in operation.operands]
+        if operation.name in _ARITHMETIC:
+            return self._arithmetic(operation.name, *operands)
+        if operation.name in _SAME_INTEGER and not _is_boolean(operation.operands[0]):
+            return operands[0]
+        return self._node(("op", _OPERAND.sub("", operation.text.partition(" : ")[0]), *operands))
+
+    def _leaf(self, operation: Operation, labels: Labels) -> Term:
+        """A term without operands: a range, a constant, or a scalar such as the program's number."""
         if operation.name == "tt.make_range":
-            return self._range(operation, condition.labels)
+            start = operation.integer("start")
+            (label,) = labels
+            position: Polynomial = {} if label is None else {(self._node(("range", label)),): 1}
+            return self._polynomial_term({**position, (): start})
         if operation.name == "arith.constant":
             literal = _literal(operation)
-            return self._polynomial_term({(): int(literal)}) if _is_integer(literal) else self._node(("=", literal))
-        if operation.name in _SAME_INTEGER and not _is_boolean(operation.operands[0]):
-            return self._term(operands[0])
-        if operation.name in _ARITHMETIC:
-            return self._arithmetic(operation.name, *map(self._term, operands))
-        if operation.name.startswith(_PURE):
-            signature = _OPERAND.sub("", operation.text.partition(" : ")[0])
-            return self._node(("op", signature, *map(self._term, operands)))
-        return self._opaque(condition)
-
-    def _range(self, operation: Operation, labels: Labels) -> Term:
-        start = operation.integer("start")
-        (label,) = labels
-        if label is None:
-            return self._polynomial_term({(): start})
-        return self._polynomial_term({(self._node(("range", label)),): 1, (): start})
+            if re.fullmatch(r"-?\d+", literal):
+                return self._polynomial_term({(): int(literal)})
+        return self._node(("=", operation.text.partition(" : ")[0]))
 
     def _arithmetic(self, name: str, left: Term, right: Term) -> Term:
         one, other = self._polynomial_of(left), self._polynomial_of(right)
@@ -345,14 +305,6 @@ def _children(node: object) -> list[Term]:
     return [term for part in parts for term in (part if isinstance(part, frozenset) else (part,))]
 
 
-def order(operation: Operation) -> list[int]:
-    """The permutation of ``tt.trans``."""
-    match = re.search(r"order = array<i32: ([\d, ]+)>", operation.text)
-    if match:
-        return [int(part) for part in match[1].split(",")]
-    return [*range(len(operation.results[0].shape))][::-1]
-
-
 def _added(one: Polynomial, other: Polynomial, factor: int) -> Polynomial:
     result = dict(one)
     for monomial, value in other.items():
@@ -379,8 +331,9 @@ def _literal(operation: Operation) -> str:
     return match[1] if match and not match[1].startswith("[") else operation.text
 
 
-def _is_integer(literal: str) -> bool:
-    return re.fullmatch(r"-?\d+", literal) is not None
+def _is_true(value: Value) -> bool:
+    operation = value.definition
+    return operation is not None and operation.name == "arith.constant" and _literal(operation) == "true"
 
 
 def _is_boolean(value: Value) -> bool:

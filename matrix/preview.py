@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
-from matrix import builds
+from matrix.builds import Builder
 from matrix.cache import Cache
 from matrix.execute import known_collections
 from matrix.model import Stage
@@ -25,12 +25,12 @@ def preview(request: Request, configuration: Configuration, home: Home) -> dict[
     The cells of an environment are known once its case files were collected; until then they are
     counted after the first environment that is, and where none is, the case files are.
     """
-    cache = Cache(home.cache)
+    cache, builder = Cache(home.cache), Builder(root=home.root, cpu=configuration.cpu)
     environments, cells = [], []
     notes: deque[str] = deque()
     for name in request.environments:
         environment = configuration.environment(name)
-        built = builds.ready(environment, home.root, cpu=configuration.cpu)
+        built = builder.ready(environment)
         state = "ready" if built else "to be built"
         environments.append({"id": name, "state": state, "triton": environment.triton, "torch": environment.torch})
         if built is None:

@@ -26,7 +26,7 @@ _EXITS = {
 }
 # Triton ships with its own ptxas, and the torch of the pair's name is only installed on hosts with a GPU:
 # these move with Triton by design and are told apart from what moved besides.
-_WITH_TRITON = ("Triton", "ptxas", "torch of the pair", "as of")
+_WITH_TRITON = ("Triton", "ptxas", "torch of the pair", "resolved as of")
 _LOCKED_ELSEWHERE = {"triton", "torch", "numpy"}
 
 
@@ -60,6 +60,7 @@ class Comparison:
     packages: Sequence[Property]
     confounders: str
     single_cause: bool
+    labels: Mapping[str, Sequence[str]]  # what is to be said of environments, and of which
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,8 @@ def comparison(runs: Sequence[RunFolder]) -> Comparison:
         properties=properties,
         packages=packages,
         confounders=_confounders(properties, besides, others),
-        single_cause=not besides and not others,
+        single_cause=not besides,
+        labels=_labels(environments),
     )
 
 
@@ -95,6 +97,14 @@ def _environments(runs: Sequence[RunFolder]) -> list[Environment]:
             if key not in seen:
                 seen[key] = _environment(run, name, entry, _role(name, pairs))
     return sorted(seen.values(), key=lambda environment: environment.role)
+
+
+def _labels(environments: Sequence[Environment]) -> dict[str, list[str]]:
+    labels: dict[str, list[str]] = {}
+    for environment in environments:
+        if environment.label:
+            labels.setdefault(environment.label, []).append(environment.id)
+    return labels
 
 
 def _role(name: str, pairs: Sequence[tuple[str, str]]) -> str:
@@ -151,10 +161,14 @@ def _confounders(
 ) -> str:
     with_triton = any(row.moved and row.name.startswith("ptxas") for row in properties)
     moved = f"Triton{' with the ptxas that it carries' if with_triton else ''}"
-    if not besides and not others:
-        return f"One thing moved between the environments: {moved}. Causes can be told apart."
-    named = [f"{row.name} ({' → '.join(unique(row.values))})" for row in (*besides, *others)]
-    return f"Besides {moved}, {listing(named)} moved: a difference may be theirs."
+    if besides:
+        named = [f"{row.name} ({' → '.join(unique(row.values))})" for row in besides]
+        text = f"Besides {moved}, {listing(named)} moved: a difference may be theirs."
+    else:
+        text = f"One thing moved between the environments: {moved}. Causes can be told apart."
+    if others:
+        text += f" In the locks, {listing(row.name for row in others)} moved too."
+    return text
 
 
 def run_facts(run: RunFolder) -> RunFacts:

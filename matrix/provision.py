@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matrix import builds
+from matrix.builds import Builder
 from matrix.errors import EnvironmentBuildError
 from matrix.manifests import folder_of
 from matrix.resources import noxfile
@@ -90,7 +90,7 @@ def build_one(
     """Build one environment here and now; its problem, if any, is left for the run that asked for it."""
     folder = folder_of(root, environment)
     try:
-        built = builds.build(environment, root, cpu=configuration.cpu, upgrade=upgrade)
+        built = Builder(root=root, cpu=configuration.cpu).build(environment, upgrade=upgrade)
     except EnvironmentBuildError as error:
         problem = f"{error}\nhint: {error.hint}" if error.hint else str(error)
         if folder.is_dir():
@@ -101,7 +101,7 @@ def build_one(
 
 
 def _ready(environment: Environment, configuration: Configuration, root: Path) -> BuiltEnvironment | None:
-    return builds.ready(environment, root, cpu=configuration.cpu)
+    return Builder(root=root, cpu=configuration.cpu).ready(environment)
 
 
 def _by_nox(ids: list[str], configuration: Configuration, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Facts that PTX states and SASS no longer does: matrix instructions by shape and type, the block's threads."""
+"""What PTX still states and SASS does not: matrix instructions by shape and type, threads a block."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from matrix.cards import WITH_CODE, card
 from matrix.errors import StorageError
 from matrix.gaps import gaps, hazards, unfit
 from matrix.groups import Section, group
-from matrix.headline import decisions, figures, reach, title
-from matrix.picture import legend, panels, unique_pairs
+from matrix.headline import decisions, figures, reach, short_names, title
+from matrix.picture import legend, panels
 from matrix.provenance import comparison, run_facts
 from matrix.resources import reports_folder
 from matrix.runfolder import load_all
@@ -65,7 +65,8 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
     shown = panels(runs, groups)
     sections = {kind: _cards([found for found in groups if found.section is kind]) for kind in Section}
     return {
-        "title": title(unique_pairs(runs), runs),
+        "title": title(runs),
+        "short": short_names(runs),
         "runs": runs,
         "decisions": decisions(runs, groups),
         "reach": reach(runs),
@@ -112,7 +113,12 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"listing": wording.listing, "phrase": wording.phrase, "web": web_address}
+    environment.filters |= {
+        "listing": wording.listing,
+        "phrase": wording.phrase,
+        "place": wording.place,
+        "web": web_address,
+    }
     environment.globals |= {"looks": wording.LOOKS, "plural": wording.plural}
     return environment
 

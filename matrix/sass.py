@@ -5,7 +5,8 @@ What counts as what:
 * a *barrier* is a ``BAR``: a thread-block barrier. Waits on mbarriers (``SYNCS``) order asynchronous copies
   and matrix instructions and are not counted, nor are cluster barriers (``UCGABAR``) and ``WARPSYNC``;
 * generic ``LD`` and ``ST`` count as global;
-* a *bulk copy* is TMA work: tensor (``UTMALDG``, ``UTMASTG``, ``UTMAREDG``) or plain (``UBLKCP``, ``UBLKRED``);
+* a *bulk copy* is TMA work, of tensors (``UTMALDG``, ``UTMASTG``, ``UTMAREDG``) or plain bytes (``UBLKCP``,
+  ``UBLKRED``);
 * ``HFMA2`` with zero factors is how ptxas writes a constant; it is no arithmetic and not counted as fma.
 """
 

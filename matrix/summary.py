@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from matrix.gaps import gaps
 from matrix.groups import Section, group
 from matrix.headline import decisions, figures, reach, title
-from matrix.picture import unique_pairs
 from matrix.provenance import comparison
 from matrix.wording import LOOKS, plural
 
@@ -27,7 +26,7 @@ _COLOURS = {"bad": "31;1", "missing": "31", "risk": "33", "odd": "34", "good": "
 def summary_markdown(run: RunFolder) -> str:
     """``summary.md``: the decision, the findings as a table, what was not tested."""
     groups = group([run])
-    lines = [f"# {_plain(title(unique_pairs([run]), [run]))}", ""]
+    lines = [f"# {_plain(title([run]))}", ""]
     for decision in decisions([run], groups):
         lines += [f"**{decision.word}** {_named(decision, groups)}{_plain(decision.sentence)}", ""]
     lines += [reach([run]), "", _plain(comparison([run]).confounders), ""]

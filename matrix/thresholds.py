@@ -21,7 +21,7 @@ class Thresholds:
     """Every threshold of the code-risk rules. A ``*_ratio`` is candidate over baseline, and above 1.
 
     Where a ratio and a growth are given, both must be reached: the ratio keeps large figures quiet, the
-    growth small ones. Each threshold serves both directions: what counts as a loss one way is a gain the other way.
+    growth small ones. Each threshold serves both directions: a loss one way is a gain the other way.
     """
 
     # Stack bytes a thread. No growth of the stack was a false alarm in 160 steps of ordinary kernels.

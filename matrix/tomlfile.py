@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import re
-import tomllib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -92,7 +93,7 @@ class TomlFile:
         return sorted(self.problems, key=lambda each: int((re.match(r"\d+", each[start:]) or [0])[0]))
 
     def _parse(self) -> None:
-        """Parse; a line with a syntax error is noted, blanked and passed over, so that the next is seen too."""
+        """Parse; a line with a syntax error is noted and blanked, so that the next is seen too."""
         lines = list(self._text)
         last = 0
         for _ in range(_MOST_SYNTAX_ERRORS):
@@ -269,7 +270,7 @@ def _scan(lines: list[str]) -> Iterator[tuple[Where, int]]:
     for number, line in enumerate(lines, 1):
         if not quote and depth == 0:
             if header := _HEADER.match(line):
-                prefix = _header_place(_parts(header[2]), header[1] == "[[", counts)
+                prefix = _header_place(_parts(header[2]), counts, array=header[1] == "[[")
                 yield prefix, number
                 continue
             if key := _KEY.match(line):
@@ -284,7 +285,7 @@ def _parts(text: str) -> list[str]:
     return [next(group for group in match.groups() if group is not None) for match in _PART.finditer(text)]
 
 
-def _header_place(parts: list[str], counts: dict[Where, int], *, array: bool counts: dict[Where, int]) -> Where:
+def _header_place(parts: list[str], counts: dict[Where, int], *, array: bool) -> Where:
     place: Where = ()
     for at, part in enumerate(parts):
         place = (*place, part)

@@ -21,7 +21,6 @@ from matrix.indexes import uv_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 # Settings of the caller's that would change which versions are chosen or where they go: those are said
 # by the environment, and by nothing else.
@@ -109,16 +108,19 @@ _EXPLANATIONS = (
 def run(
     arguments: Sequence[str],
     *,
-    folder: Path,
     variables: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> str:
-    """uv's standard output. Raises :class:`UvError` with uv's own words, or ``OSError``.
+    """Run uv and return its standard output. Raises :class:`UvError` with uv's own words, or ``OSError``.
 
-    uv runs in ``folder``, so that no project of the caller's lends it its settings, and ends with this
-    process, even if that is killed.
+    uv ends with this process, even if that is killed. It runs in an empty folder, since it would take
+    constraints and overrides from a project around the current one: paths must be absolute.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as log:
+    with (
+        tempfile.TemporaryDirectory(prefix="triton-matrix-") as folder,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as log,
+    ):
         process = subprocess.Popen(
             [find_uv(), *arguments, "--no-progress", "--color", "never"],
             cwd=folder,
@@ -126,7 +128,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=log,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - one system call; nothing is allocated
         )
         try:
             code = process.wait(timeout=timeout_s)
@@ -183,7 +185,7 @@ def explain(name: str, error: UvError | OSError) -> EnvironmentBuildError:
 
 
 def _relevant(log: str) -> str:
-    """uv's words without its progress, and without a warning for every undated wheel."""
+    """What uv said, without its progress, and without a warning for every undated wheel."""
     lines = [line for line in log.splitlines() if line.strip() and "is missing an upload date" not in line]
     start = next((at for at, line in enumerate(lines) if line.startswith("error")), 0)
     text = "\n".join(lines[start:])

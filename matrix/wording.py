@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.model import CPU
 from matrix.records import Verdict
 
 if TYPE_CHECKING:
@@ -110,6 +111,10 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s"
+
+
+def place(target: str) -> str:
+    return "CPU" if target == CPU else target
 
 
 def unique(items: Iterable[str]) -> list[str]:

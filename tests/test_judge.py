@@ -112,6 +112,8 @@ def test_of_two_records_the_last_one_counts() -> None:
 def test_what_a_failure_said_is_in_the_change() -> None:
     row = outcome_row("passed", "compile_error", reason="ValueError: no such op", detail="Traceback ...")
     assert row.change == "passed before, does not compile now: ValueError: no such op"
+    fixed = outcome_row("compile_error", "passed", reason="ValueError: no such op")
+    assert fixed.change == "did not compile before, passes now (before: ValueError: no such op)"
     assert outcome_row("passed", "crash", detail="\n Segmentation fault\n").change.endswith(
         ": Segmentation fault"
     )

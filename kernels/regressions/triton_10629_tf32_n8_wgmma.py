@@ -16,7 +16,7 @@ STAGE = "compile"
 GOOD, BAD = "3.7.1", "3.8.0"
 TARGET = "sm_90"
 PARAMS = {}
-FIGURE = {"matrix_ops": ({}, {})}
+FIGURE = {"matrix_ops": ({"mma.m16n8k8.f32.tf32.tf32": 8}, {"wgmma.m64n8k8.f32.tf32.tf32": 8})}
 
 
 @triton.jit

@@ -41,6 +41,7 @@ case = Case(
     compile=[{"dtype": "bf16"}],
     interpret=[{"dtype": "fp16"}, {"dtype": "bf16"}],
     exact=True,
+    targets=["sm_90"],
     expectations=[
         Expect(
             stage="interpret",

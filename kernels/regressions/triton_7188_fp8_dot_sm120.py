@@ -15,7 +15,7 @@ STAGE = "compile"
 GOOD, BAD = "3.5.1", "3.4.0"
 TARGET = "sm_120"
 PARAMS = {}
-FIGURE = {"matrix_ops": ({}, {})}
+FIGURE = {"matrix_ops": ({"mma.m16n8k32.f32.e4m3.e4m3": 16}, {"mma.m16n8k16.f32.f16.f16": 32})}
 
 
 @triton.jit
@@ -32,6 +32,8 @@ def dot(a, b, *, block=64):
     return out
 
 
+LINK = "https://github.com/triton-lang/triton/issues/7188"
+
 case = Case(
     name="regression_triton_7188",
     run=dot,
@@ -41,7 +43,21 @@ case = Case(
             outcome="unsupported",
             targets=["sm_80"],
             reason="sm_80 has no fp8e4nv",
-            link="https://github.com/triton-lang/triton/issues/7188",
+            link=LINK,
+        ),
+        Expect(
+            change="matrix_type_widened",
+            triton=">=3.3,<3.5",
+            targets=["sm_120"],
+            reason="3.3 and 3.4 upcast fp8 to fp16 on sm_120",
+            link=LINK,
+        ),
+        Expect(
+            change="matrix_type_narrowed",
+            triton=">=3.5",
+            targets=["sm_120"],
+            reason="from 3.5 the fp8 dot of sm_120 is native",
+            link=LINK,
         ),
     ],
     tags=["regression"],

@@ -11,6 +11,7 @@ its launches are noted. Dimensions of the first run come first; where they fail,
 ``values``           outputs against the float64 reference under the error budget
 ``fresh``            the same with other values of the same shapes (a cached answer shows)
 ``repeat``           the same bits again, unless the case declares itself non-deterministic
+``races``            no program uses what another one of the launch stores (interpreter only)
 ``undefined_lanes``  the same bits with poison in the lanes that masked loads leave undefined
 ``special_values``   NaN and infinities propagate as the reference's do
 ``large_values``     inputs scaled up by a power of two; ``small_values``: scaled down
@@ -33,7 +34,7 @@ import torch
 
 from matrix.case import Params
 from matrix.model import Outcome
-from matrix.worker import cases, failures, lanes, variants
+from matrix.worker import cases, failures, lanes, races, variants
 from matrix.worker.cuda import is_cuda_error, outcome_of
 from matrix.worker.gradients import gradients
 from matrix.worker.judging import judge, reference, same_precision, same_bits
@@ -52,6 +53,7 @@ FIRST = ("launched", "bounds", "written", "inputs", "values")
 FURTHER = (
     "fresh",
     "repeat",
+    "races",
     "undefined_lanes",
     "special_values",
     "large_values",
@@ -97,6 +99,7 @@ class Checker:
         self._further: dict[str, Callable[[Point, Trial], Dimension | None]] = {
             "fresh": self._fresh,
             "repeat": self._repeat,
+            "races": self._races,
             "undefined_lanes": self._undefined_lanes,
             "special_values": lambda point, _: self._changed(point, "special_values", variants.special(point.inputs)),
             "large_values": lambda point, _: self._scaled(point, large=True),
@@ -209,16 +212,26 @@ class Checker:
             return Dimension("repeat", Outcome.NONDETERMINISTIC, reason, figures)
         return Dimension("repeat", Outcome.PASSED, "", figures)
 
+    def _races(self, point: Point, _: Trial) -> Dimension | None:
+        if self._device.type != "cpu":
+            return None
+        with races.noted() as launches:
+            attempt(point.case, point.inputs, point.params)
+        reason = "; ".join(dict.fromkeys(race for launch in launches if (race := launch.race())))
+        return Dimension("races", Outcome.NONDETERMINISTIC if reason else Outcome.PASSED, reason)
+
     def _undefined_lanes(self, point: Point, first: Trial) -> Dimension:
-        with lanes.poisoned({id(f): f for f in first.functions}.values()):
-            trial = attempt(point.case, point.inputs, point.params)
-        if same_bits(first.results, trial.results):
-            return Dimension("undefined_lanes", Outcome.PASSED)
-        found = _values(point, "undefined_lanes", point.inputs, point.truth, trial)
-        if found.outcome in _NO_FAILURE:  # other code may round otherwise
-            return Dimension("undefined_lanes", Outcome.PASSED, "", {"bits_differ": True})
-        reason = f"lanes that a masked load without `other` leaves undefined reach the result: {found.reason}"
-        return Dimension("undefined_lanes", Outcome.WRONG, reason, found.figures)
+        functions = list({id(function): function for function in first.functions}.values())
+        for poison in lanes.POISONS:
+            with lanes.poisoned(functions, poison):
+                trial = attempt(point.case, point.inputs, point.params)
+            if same_bits(first.results, trial.results):
+                continue
+            found = _values(point, "undefined_lanes", point.inputs, point.truth, trial)
+            if found.outcome not in _NO_FAILURE:  # other code may round otherwise
+                reason = f"lanes that a masked load without `other` leaves undefined reach the result: {found.reason}"
+                return Dimension("undefined_lanes", Outcome.WRONG, reason, found.figures)
+        return Dimension("undefined_lanes", Outcome.PASSED)
 
     def _exact(self, point: Point, _: Trial) -> Dimension | None:
         case, params = point.case, point.params

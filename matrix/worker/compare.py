@@ -115,7 +115,7 @@ def _budget(
     own = error.abs().max()
     text = f"{MULTIPLE:g} x {own.item():.3g} + {FLOOR_ULPS:g} ulp of {NAMES[dtype]}"
     why_not = ""
-    if MULTIPLE * own > rms:
+    if MULTIPLE * own > rms > 0:
         why_not = f"ill-conditioned: the plain path errs by {own.item():.3g}, the output's size is {rms.item():.3g}"
     return floor + MULTIPLE * own, text, why_not
 

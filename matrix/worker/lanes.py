@@ -2,16 +2,20 @@
 
 What such a load returns there is undefined (triton#737). Releases happen to give zero in most code, so a
 kernel that lets those lanes into a sum is right by luck, in fp32 more often than in fp16. While
-:func:`poisoned` is active, ``tl.load`` fills in NaN (a small odd number for integers), both under the
-interpreter and in what is compiled; a kernel that never uses those lanes gives the same result, bit for bit.
+:func:`poisoned` is active, ``tl.load`` fills in poison, both under the interpreter and in what is compiled; a
+kernel that never uses those lanes gives the same result, bit for bit.
+
+Minus infinity is lost in a maximum, infinity in a minimum, and NaN in both: so there are two poisons.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import tempfile
+from dataclasses import dataclass
 
 import triton.language as tl
 
@@ -20,19 +24,28 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-# Not so large that using it as an index ends the process instead of the comparison.
-_INTEGER_POISON = 3
+
+@dataclass(frozen=True)
+class LanePoison:
+    """What undefined lanes hold; whole numbers are clipped to what their type can."""
+
+    real: float
+    whole: int
+
+
+# The harmless index first: a wild one may end the process instead of the comparison.
+POISONS = (LanePoison(-math.inf, 3), LanePoison(math.inf, 1 << 30))
 
 
 @contextlib.contextmanager
-def poisoned(functions: Iterable[Any]) -> Iterator[None]:
+def poisoned(functions: Iterable[Any], poison: LanePoison) -> Iterator[None]:
     """Compile ``functions`` (JIT functions that were launched) anew with poisoned lanes while active."""
     original = tl.load
 
     @functools.wraps(original)
     def load(pointer: Any, mask: Any = None, other: Any = None, *args: Any, **kwargs: Any) -> Any:
         if _plain(mask) is not None and _plain(other) is None:
-            other = _poison(pointer)
+            other = _value(pointer, poison)
         elif _plain(mask) is None and _reads_past_blocks(pointer, args, kwargs):
             kwargs["padding_option"] = "nan"
         return original(pointer, mask, other, *args, **kwargs)
@@ -50,11 +63,13 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, tl.constexpr) else value
 
 
-def _poison(pointer: Any) -> Any:
+def _value(pointer: Any, poison: LanePoison) -> float | int:
     element = pointer.dtype.element_ty
     if element.is_floating():
-        return float("nan")
-    return 1 if element.primitive_bitwidth == 1 else _INTEGER_POISON
+        return poison.real
+    signed = int(element.int_signedness == element.SIGNEDNESS.SIGNED)
+    largest: int = (1 << (element.primitive_bitwidth - signed)) - 1 if element.primitive_bitwidth > 1 else 1
+    return min(poison.whole, largest)
 
 
 def _reads_past_blocks(pointer: Any, args: Any, kwargs: dict[str, Any]) -> bool:

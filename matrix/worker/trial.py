@@ -39,8 +39,9 @@ def attempt(
     shift: int = 0,
 ) -> Trial:
     """Run the case on copies of ``inputs``, laid out with ``strides`` and ``shift`` elements off alignment."""
-    guards = Guards(pattern)
-    placed = [_place(guards, item, i, (strides or {}).get(i), shift) for i, item in enumerate(inputs)]
+    # Around the inputs lies the other pattern: what is copied from outside an input is seen outside an output.
+    guards, around = Guards(pattern), Guards(1 - pattern)
+    placed = [_place(around, item, i, (strides or {}).get(i), shift) for i, item in enumerate(inputs)]
     with observe.launches() as launched, Poison(pattern, guards):
         results = tensors(cases.call(case, case.run, placed, params))
     _synchronize(placed)
@@ -48,7 +49,7 @@ def attempt(
         results=results,
         launched=[launch.name for launch in launched],
         functions=[launch.function for launch in launched],
-        breached=guards.breached(),
+        breached=[*around.breached(), *guards.breached()],
         modified=[i for i, (new, old) in enumerate(zip(placed, inputs)) if _differs(new, old)],
     )
 

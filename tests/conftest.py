@@ -1,0 +1,91 @@
+"""What the tests share: real environments, built once a session, and projects that use them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from matrix import config
+from matrix.builds import Builder
+from matrix.manifests import BuiltEnvironment
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A folder whose ``.matrix/environments`` all tests share."""
+
+    root: Path
+
+    def environment(self, name: str) -> BuiltEnvironment:
+        configuration = config.load(self.root)
+        return Builder(root=self.root, cpu=configuration.cpu).build(configuration.environment(name))
+
+
+@dataclass(frozen=True)
+class Project:
+    """A user's folder: its own cache and runs, the shared environments."""
+
+    root: Path
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    @property
+    def latest(self) -> Path:
+        return self.root / ".matrix" / "runs" / "latest"
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "matrix", *arguments]
+
+    def environ(self, **more: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("MATRIX_")}
+        return kept | {"MATRIX_PROJECT": str(self.root), **more}
+
+    def matrix(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run the command line as a user would, and keep what it says."""
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.root,
+            env=self.environ(**more),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=self.root,
+            env=self.environ(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    # MATRIX_TEST_WORKSHOP keeps the environments from one test session to the next.
+    kept = os.environ.get("MATRIX_TEST_WORKSHOP")
+    return Workshop(Path(kept) if kept else tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture
+def project(workshop: Workshop, tmp_path: Path) -> Project:
+    shared = workshop.root / ".matrix" / "environments"
+    shared.mkdir(parents=True, exist_ok=True)
+    root = tmp_path / "project"
+    (root / ".matrix").mkdir(parents=True)
+    (root / ".matrix" / "environments").symlink_to(shared, target_is_directory=True)
+    return Project(root)
