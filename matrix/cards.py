@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,10 +13,11 @@ from matrix.diffs import CodeDiff, code_diff
 from matrix.errors import StorageError
 from matrix.evidence_table import FactRow, fact_rows
 from matrix.model import Stage, safe
+from matrix.resources import kernels_folder
 from matrix.wording import by_target, unique
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matrix.groups import Group, Sighting
     from matrix.records import CellRecord, KernelRecord
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 # The worst findings get code differences; a page with hundreds of them would not open on a phone.
 WITH_CODE = 24
 _DETAIL_CHARACTERS = 1600
+_NAMED_CASES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,9 +249,23 @@ def _rerun(group: Group) -> str:
     targets = by_target(target for target in group.targets if target.startswith("sm_"))
     words = ["triton-matrix", "run", "--baseline", worst.baseline, "--candidate", worst.candidate]
     words += ["--targets", ",".join(targets)] if targets else []
-    for folder in unique(map(str, run.meta.get("request", {}).get("kernels") or ())):
-        words += ["--kernels", folder]
-    return _command(*words, "--cases", ",".join(safe(case) for case in group.finding.cases))
+    cases = set(group.finding.cases)
+    for file in unique(str(c["file"]) for c in run.meta.get("cases", ()) if c["name"] in cases and not _ours(c)):
+        words += ["--kernels", file]
+    # A finding of a whole environment lists every case: then the run as it was is what repeats it.
+    words += ["--cases", ",".join(map(safe, group.finding.cases))] if len(cases) <= _NAMED_CASES else []
+    return _command(*words)
+
+
+def _ours(case: Mapping[str, object]) -> bool:
+    """Whether the case is built in, on whichever machine it ran: then it needs no ``--kernels``."""
+    return case.get("digest") in _built_in_digests()
+
+
+@functools.cache
+def _built_in_digests() -> frozenset[str]:
+    files = kernels_folder().rglob("*.py")
+    return frozenset(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
 
 
 def _command(*words: str) -> str:

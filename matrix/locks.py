@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _BACKEND_VARIABLES = {"UV_HTTP_RETRIES": "0", "UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "10"}
 _BACKEND_TIMEOUT_S = 60.0
 TRITON_NAMES = ("triton", "pytorch-triton")
-_UNDATED = "without an upload date"
 
 # Whether the PyTorch CPU index answered, asked once in the life of this process; None: not asked yet.
 _backend_answers: bool | None = None
@@ -203,12 +202,18 @@ def _compile(compilation: _Compilation) -> list[str]:
         try:
             _ask(compilation, [*arguments, *dates])
         except uv.UvError as error:
-            if not dates or _UNDATED not in str(error):
+            if not dates or not _undated(str(error)):
                 raise
             # An index that gives no dates cannot answer for a day in the past: better today's than nothing.
             _ask(compilation, arguments)
             return [f"the index gives no upload dates: resolved as of today, not of {compilation.as_of}"]
     return []
+
+
+def _undated(error: str) -> bool:
+    """Whether the day ruled out a package for having no date, which uv tells by naming none."""
+    filtered = [line for line in error.splitlines() if "was filtered by `exclude-newer`" in line]
+    return any("published at" not in line for line in filtered)
 
 
 def _ask(compilation: _Compilation, arguments: list[str]) -> None:

@@ -178,11 +178,11 @@ def run_facts(run: RunFolder) -> RunFacts:
         "Run": run.run_id,
         "Folder": run.path.name,
         "Host": run.host,
-        **{f"Host: {key.replace('_', ' ')}": _plain(value) for key, value in host.items() if key != "name"},
+        **{f"Host: {_named(key)}": _measured(key, value) for key, value in host.items() if key != "name"},
         "Started": str(meta.get("started_at", "")),
         "Took": _took(meta),
         "Work": _work(run),
-        **{f"Asked for {key}": _plain(value) for key, value in dict(meta.get("request") or {}).items()},
+        **{f"Asked for {key}": _plain(value) for key, value in _request(meta).items()},
         **{f"Tool: {key}": _plain(value) for key, value in dict(meta.get("tools") or {}).items()},
         "Exit code": _exit(meta.get("exit_code")),
     }
@@ -190,6 +190,22 @@ def run_facts(run: RunFolder) -> RunFacts:
     return RunFacts(
         run_id=run.run_id, host=run.host, facts={k: v for k, v in facts.items() if v}, thresholds=thresholds
     )
+
+
+def _request(meta: Mapping[str, Any]) -> dict[str, Any]:
+    request = dict(meta.get("request") or {})
+    files = request.pop("kernels", None) or ()
+    return request | ({"case files": f"{len(files):,}"} if files else {})
+
+
+def _named(key: str) -> str:
+    return key.removesuffix("_bytes").replace("_", " ")
+
+
+def _measured(key: str, value: object) -> str:
+    if key.endswith("_bytes") and isinstance(value, int):
+        return f"{value / 2**30:.1f} GiB"
+    return _plain(value)
 
 
 def _work(run: RunFolder) -> str:

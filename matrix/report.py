@@ -117,10 +117,16 @@ def _environment() -> jinja2.Environment:
         "listing": wording.listing,
         "phrase": wording.phrase,
         "place": wording.place,
-        "web": web_address,
+        "web": web_address, "breakable": breakable,
     }
     environment.globals |= {"looks": wording.LOOKS, "plural": wording.plural}
     return environment
+
+
+def breakable(text: str) -> markupsafe.Markup:
+    """The text, escaped, with places where a line may break: names here have no spaces."""
+    escaped = str(markupsafe.escape(text))
+    return markupsafe.Markup(re.sub(r"([_,/:])", r"\1<wbr>", escaped))  # noqa: S704 - escaped above
 
 
 def web_address(link: str) -> str:

@@ -185,15 +185,10 @@ def explain(name: str, error: UvError | OSError) -> EnvironmentBuildError:
 
 
 def _relevant(log: str) -> str:
-    """What uv said, without its progress, and without a warning for every undated wheel."""
-    lines = [line for line in log.splitlines() if line.strip() and "is missing an upload date" not in line]
+    """What uv said, from the error on: before it are progress and warnings."""
+    lines = [line for line in log.splitlines() if line.strip()]
     start = next((at for at, line in enumerate(lines) if line.startswith("error")), 0)
-    text = "\n".join(lines[start:])
-    return (
-        f"{text}\nwarning: wheels without an upload date were left out"
-        if "missing an upload date" in log
-        else text
-    )
+    return "\n".join(lines[start:])
 
 
 def _indented(text: str, most: int = 14) -> str:

@@ -15,7 +15,7 @@ from matrix import store
 from matrix.artifacts import Artifacts
 from matrix.case import Expect
 from matrix.judge import judge
-from matrix.model import CPU, Cell, Outcome, Stage, Target
+from matrix.model import CPU, Cell, Outcome, Stage, Target, safe
 from matrix.records import CellRecord, KernelFacts, KernelRecord
 from matrix.thresholds import Thresholds
 
@@ -416,7 +416,7 @@ def _meta(run_id: str, host: str, names: Sequence[str], candidates: Sequence[str
         "cases": [
             {
                 "name": name,
-                "file": f"kernels/{'regressions/' if name in _DOCUMENTED else ''}{name}.py",
+                "file": f"kernels/{'regressions/' if name in _DOCUMENTED else ''}{safe(name)}.py",
                 "digest": _digest(name),
                 "tags": [],
                 "targets": [],

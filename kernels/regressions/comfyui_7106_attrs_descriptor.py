@@ -34,7 +34,7 @@ case = Case(
     name="regression_comfyui_7106",
     run=copy,
     reference=lambda x: x,
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     targets=["sm_90"],
     expectations=[
         Expect(

@@ -37,7 +37,7 @@ case = Case(
     name="regression_leetgpu_11",
     run=copy,
     reference=lambda x: x,
-    inputs=lambda make, p: [make.normal((1024, 1024), "fp16")],
+    inputs=lambda make, _: [make.normal((1024, 1024), "fp16")],
     targets=["sm_90", "sm_100", "sm_120"],
     expectations=[
         Expect(

@@ -44,7 +44,7 @@ case = Case(
     name="regression_mamba_377",
     run=softplus,
     reference=torch.nn.functional.softplus,
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     compile=[{"spelling": "math"}, {"spelling": "libdevice"}],
     expectations=[
         Expect(

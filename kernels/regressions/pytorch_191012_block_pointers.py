@@ -1,8 +1,8 @@
 """pytorch#191012: block pointers are gone from 3.9.
 
 ``tl.make_block_ptr`` raises when it is compiled, although the name still imports (so ``hasattr`` shows
-nothing); ``tl.advance`` is gone. Inductor's ``use_block_ptr`` and many attention kernels need them. Good up to
-3.8.0, an error in 3.9.0, by design.
+nothing); ``tl.advance`` is gone. Inductor's ``use_block_ptr`` and many attention kernels need them. Good up
+to 3.8.0, an error in 3.9.0, by design.
 https://github.com/pytorch/pytorch/issues/191012, https://github.com/triton-lang/triton/pull/10833
 """
 

@@ -1,8 +1,8 @@
 """sglang#17908: block sizes chosen for "capability >= 9" do not fit sm_120.
 
-12.0 is more than 9.0, but an RTX 50 has 99 KiB of shared memory a block where Hopper and the B200 have 227: the
-extend attention asked for 106496 B and the launch failed with OutOfResources. A matmul with the same rule of
-thumb stands in for it. No release is at fault, and the compiled kernel's metadata say so without a GPU.
+12.0 is more than 9.0, but an RTX 50 has 99 KiB of shared memory a block where Hopper and the B200 have 227:
+the extend attention asked for 106496 B and the launch failed with OutOfResources. A matmul with the same rule
+of thumb stands in for it. No release is at fault, and the compiled kernel's metadata say so without a GPU.
 https://github.com/sgl-project/sglang/pull/17908
 """
 
@@ -44,7 +44,7 @@ case = Case(
     name="regression_sglang_17908",
     run=matmul,
     reference=lambda a, b: a @ b,
-    inputs=lambda make, p: [make.normal((1024, 1024), "fp16"), make.normal((1024, 1024), "fp16")],
+    inputs=lambda make, _: [make.normal((1024, 1024), "fp16"), make.normal((1024, 1024), "fp16")],
     targets=["sm_90", "sm_120"],
     expectations=[
         Expect(

@@ -37,7 +37,7 @@ def dot(a, b):
 case = Case(
     name="regression_triton_10629",
     run=dot,
-    inputs=lambda make, p: [make.normal((64, 64), "fp32"), make.normal((64, 8), "fp32")],
+    inputs=lambda make, _: [make.normal((64, 64), "fp32"), make.normal((64, 8), "fp32")],
     targets=["sm_90"],
     expectations=[
         Expect(

@@ -1,7 +1,7 @@
 """triton#10883: fp8 / fp8 promotes to fp32 from 3.9.
 
-Before, the quotient was typed as fp8, for which there is no lowering: a type error in 3.0 and 3.1, an abort of
-the whole process in 3.2 (LLVM's bit widths), a failed pass from 3.3 to 3.8. 3.9.0 computes in fp32.
+Before, the quotient was typed as fp8, for which there is no lowering: a type error in 3.0 and 3.1, an abort
+of the whole process in 3.2 (LLVM's bit widths), a failed pass from 3.3 to 3.8. 3.9.0 computes in fp32.
 https://github.com/triton-lang/triton/pull/10883
 """
 
@@ -37,7 +37,7 @@ LINK = "https://github.com/triton-lang/triton/pull/10883"
 case = Case(
     name="regression_triton_10883",
     run=divide,
-    inputs=lambda make, p: [make.normal((1024,), "fp8e5"), make.normal((1024,), "fp8e5")],
+    inputs=lambda make, _: [make.normal((1024,), "fp8e5"), make.normal((1024,), "fp8e5")],
     expectations=[
         Expect(outcome="compile_error", triton="!=3.2.*,<3.9", reason=TYPED_FP8, link=LINK),
         Expect(outcome="compiler_abort", triton="==3.2.*", reason=TYPED_FP8, link=LINK),

@@ -1,8 +1,8 @@
 """triton#11270: whether a*b+c is fused changes its default in 3.10.
 
 3.9.0 warns that ``TRITON_DEFAULT_FP_FUSION`` goes from on to off, so that results change in their last bits
-with no change of code. A two-step Horner polynomial has two fma instructions with fusion and none without; the
-arm that leaves the option out is the one that will move. The explicit arms give the figure in every release.
+with no change of code. A two-step Horner polynomial has two fma instructions with fusion and none without;
+the arm that leaves the option out is the one that will move, the explicit arms show both sides everywhere.
 https://github.com/triton-lang/triton/pull/11270
 """
 
@@ -39,7 +39,7 @@ case = Case(
     name="regression_triton_11270",
     run=horner,
     reference=lambda x: (0.5 * x + 0.25) * x + 0.75,
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     compile=[{"fusion": "default"}, {"fusion": "on"}, {"fusion": "off"}],
     tags=["regression"],
 )

@@ -39,7 +39,7 @@ case = Case(
     name="regression_triton_11741c",
     run=power,
     reference=lambda x: x**5,
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     expectations=[
         Expect(
             outcome="compile_error",

@@ -1,7 +1,7 @@
 """triton#11741: ``tl.histogram`` of int64 fails inside the compiler up to 3.8, with a clear message from 3.9.
 
-No release compiles it. What changes is the kind of failure: "PassManager::run failed" up to 3.8.0, a diagnostic
-of the front end that names the type in 3.9.0. A matrix that keeps only pass and fail sees nothing.
+No release compiles it. What changes is the kind of failure: "PassManager::run failed" up to 3.8.0, a
+diagnostic of the front end that names the type in 3.9.0. A matrix that keeps only pass and fail sees nothing.
 https://github.com/triton-lang/triton/pull/11741, https://github.com/triton-lang/triton/pull/10891
 """
 
@@ -33,7 +33,7 @@ def histogram(x, *, bins=16):
 case = Case(
     name="regression_triton_11741e",
     run=histogram,
-    inputs=lambda make, p: [make.integers((512,), 0, 16, "int64")],
+    inputs=lambda make, _: [make.integers((512,), 0, 16, "int64")],
     expectations=[
         Expect(
             outcome="compile_error",

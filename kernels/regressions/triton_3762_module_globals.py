@@ -1,7 +1,7 @@
 """triton#3762: a kernel may read a module's global only where that is a ``tl.constexpr`` object.
 
-Three spellings, broken by two releases: the plain int by 3.0.0, the annotated one (``x: tl.constexpr = 4``) by
-3.3.0 (triton#5961). ``tl.constexpr(4)`` compiles everywhere. Both are by design; FlagGems#118,
+Three spellings, broken by two releases: the plain int by 3.0.0, the annotated one (``x: tl.constexpr = 4``)
+by 3.3.0 (triton#5961). ``tl.constexpr(4)`` compiles everywhere. Both are by design; FlagGems#118,
 fms-acceleration#148 and tritonbench#245 met them.
 https://github.com/triton-lang/triton/pull/3762
 """
@@ -56,7 +56,7 @@ case = Case(
     name="regression_triton_3762",
     run=scale,
     reference=lambda x: x * 4,
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     compile=[{"spelling": "plain"}, {"spelling": "annotated"}, {"spelling": "wrapped"}],
     expectations=[
         Expect(

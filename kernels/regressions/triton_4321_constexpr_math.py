@@ -36,7 +36,7 @@ case = Case(
     name="regression_triton_4321",
     run=exponential,
     reference=torch.exp,
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     expectations=[
         Expect(
             outcome="compile_error",

@@ -1,8 +1,8 @@
 """triton#4938: ``tl.math.tanh`` is gone.
 
-GELU by its tanh approximation. In 2.1 to 2.3 the function is ``tl.math.tanh``; 3.0.0 moved everything but a few
-natives to ``tl.extra.libdevice``. Good in 2.x, which no environment here has, so the two spellings are two
-points: the old one is expected to fail, the new one to compile.
+GELU by its tanh approximation. In 2.1 to 2.3 the function is ``tl.math.tanh``; 3.0.0 moved everything but a
+few natives to ``tl.extra.libdevice``. Good in 2.x, which no environment here has, so the two spellings are
+two points: the old one is expected to fail, the new one to compile.
 https://github.com/triton-lang/triton/issues/4938
 """
 
@@ -47,7 +47,7 @@ case = Case(
     name="regression_triton_4938",
     run=gelu,
     reference=lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     compile=[{"spelling": "math"}, {"spelling": "libdevice"}],
     expectations=[
         Expect(

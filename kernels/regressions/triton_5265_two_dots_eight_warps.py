@@ -39,7 +39,7 @@ def attention(q, k, v):
 case = Case(
     name="regression_triton_5265",
     run=attention,
-    inputs=lambda make, p: [make.full((64, 128), 1.0, "bf16")] * 3,
+    inputs=lambda make, _: [make.full((64, 128), 1.0, "bf16")] * 3,
     targets=["sm_90"],
     tags=["regression", "sentinel"],
 )

@@ -1,8 +1,8 @@
 """triton#6489: a rewrite of ``tl.sort`` was reverted because its compile time was catastrophic.
 
-Only nightlies had it. The releases show the same figures improve: seconds, code size, and 255 registers with a
-spill up to 3.3. A sentinel: sort and top-k unroll into thousands of instructions, where a small change of the
-library multiplies compile time.
+Only nightlies had it. The releases show its figures improve: the same 8x128 tile is 25984 bytes of code up to
+3.3.1 and 13824 from 3.4.0. A sentinel: sort and top-k unroll into thousands of instructions, where a small
+change of the library multiplies compile time.
 https://github.com/triton-lang/triton/pull/6489
 """
 
@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-from matrix import Case, Expect
+from matrix import Case
 
 STAGE = "compile"
 GOOD, BAD = "3.4.0", "3.3.1"
@@ -39,6 +39,5 @@ case = Case(
     inputs=lambda make, p: [make.normal((p.rows, p.cols), "fp32")],
     compile=[{"rows": 8, "cols": 128}],
     targets=["sm_90"],
-    expectations=[],
     tags=["regression"],
 )

@@ -1,7 +1,7 @@
 """triton#7188: an fp8 dot runs as an fp16 one on sm_120.
 
-The RTX 50 has the instruction, but in 3.3 and 3.4 the lowering upcasts both operands to fp16, at half the rate
-or worse. Native from 3.5.0; sm_90 always was. sm_80 has no fp8e4nv and says so in every release.
+The RTX 50 has the instruction, but in 3.3 and 3.4 the lowering upcasts both operands to fp16, at half the
+rate or worse. Native from 3.5.0; sm_90 always was. sm_80 has no fp8e4nv and says so in every release.
 https://github.com/triton-lang/triton/issues/7188
 """
 
@@ -37,7 +37,7 @@ LINK = "https://github.com/triton-lang/triton/issues/7188"
 case = Case(
     name="regression_triton_7188",
     run=dot,
-    inputs=lambda make, p: [make.normal((64, 64), "fp8e4nv"), make.normal((64, 64), "fp8e4nv")],
+    inputs=lambda make, _: [make.normal((64, 64), "fp8e4nv"), make.normal((64, 64), "fp8e4nv")],
     expectations=[
         Expect(
             outcome="unsupported",

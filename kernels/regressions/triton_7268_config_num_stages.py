@@ -46,7 +46,7 @@ case = Case(
     name="regression_triton_7268",
     run=matmul,
     reference=lambda a, b: a @ b,
-    inputs=lambda make, p: [make.normal((1024, 1024), "fp16"), make.normal((1024, 1024), "fp16")],
+    inputs=lambda make, _: [make.normal((1024, 1024), "fp16"), make.normal((1024, 1024), "fp16")],
     targets=["sm_80", "sm_90"],
     expectations=[
         Expect(

@@ -51,7 +51,7 @@ case = Case(
     name="regression_triton_737",
     run=pool,
     reference=max_of_neighbours,
-    inputs=lambda make, p: [make.normal((1000,), "fp16", mean=-8.0)],
+    inputs=lambda make, _: [make.normal((1000,), "fp16", mean=-8.0)],
     compile=[{"lanes": "given"}, {"lanes": "hidden"}, {"lanes": "exposed"}],
     interpret=[{"lanes": "given"}, {"lanes": "hidden"}],
     targets=["sm_90"],

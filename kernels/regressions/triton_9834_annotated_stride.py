@@ -51,7 +51,7 @@ case = Case(
     name="regression_triton_9834",
     run=copy,
     reference=lambda source: source,
-    inputs=lambda make, p: [make.normal((1 << 20,), "fp16")],
+    inputs=lambda make, _: [make.normal((1 << 20,), "fp16")],
     compile=[{"stride": "annotated"}, {"stride": "plain"}, {"stride": "constexpr"}],
     expectations=[
         Expect(

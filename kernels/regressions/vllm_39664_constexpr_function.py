@@ -1,8 +1,8 @@
 """vllm#39664: an import that fails is caught, and a slow path runs in silence.
 
-A kernel package refers to ``tl.constexpr_function``, which exists in 3.4 only (``triton.constexpr_function`` from
-3.5.0). The error is caught and logged and plain torch runs instead: right answers, no Triton kernel, and a
-training step of four hours. The import stage passes; only who was launched tells.
+A kernel package refers to ``tl.constexpr_function``, which exists in 3.4 only (``triton.constexpr_function``
+from 3.5.0). The error is caught and logged and plain torch runs instead: right answers, no Triton kernel, and
+a training step of four hours. The import stage passes; only who was launched tells.
 https://github.com/vllm-project/vllm/issues/39664
 """
 
@@ -49,7 +49,7 @@ case = Case(
     name="regression_vllm_39664",
     run=swap_halves,
     reference=lambda x: x.view(-1, 2, 128).flip(1).reshape(x.shape),
-    inputs=lambda make, p: [make.normal((1024,), "fp32")],
+    inputs=lambda make, _: [make.normal((1024,), "fp32")],
     kernels=["swap_halves_kernel"],
     expectations=[
         Expect(

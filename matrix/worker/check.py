@@ -294,7 +294,7 @@ def _written(point: Point, trial: Trial) -> Dimension:
 
 def _values(point: Point, name: str, inputs: list[Any], truth: list[torch.Tensor], trial: Trial) -> Dimension:
     same = same_precision(point.case, inputs, point.params)
-    return Dimension(name, **judge(point.case, trial.results, truth, same))
+    return Dimension(name, **judge(point.case, trial.results, truth, same, point.truth))
 
 
 def _all_of(name: str, parts: Sequence[Dimension]) -> Dimension:

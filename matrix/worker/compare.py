@@ -51,8 +51,12 @@ def compare(
     truth: torch.Tensor,
     same: torch.Tensor | None,
     tolerance: Tolerance | Mapping[str, Tolerance] | None,
+    atol_scale: float = 1.0,
 ) -> Comparison:
-    """``out`` against ``truth`` (float64); ``same`` is the plain path in the output's own precision."""
+    """``out`` against ``truth`` (float64); ``same`` is the plain path in the output's own precision.
+
+    A stated ``atol`` was meant for outputs of ordinary size; ``atol_scale`` is by how much these are larger.
+    """
     if tuple(out.shape) != tuple(truth.shape):
         text = f"shape {list(out.shape)}, the reference's is {list(truth.shape)}"
         return Comparison(False, float("inf"), float("inf"), out.numel(), [], "", text)
@@ -64,8 +68,9 @@ def compare(
     judged = _judged(truth, same, out.dtype)
     stated = tolerance.get(NAMES[out.dtype]) if hasattr(tolerance, "get") else tolerance  # type: ignore[union-attr]
     if stated is not None:
-        allowed = stated.atol + stated.rtol * _finite(truth).abs()
-        return _verdict(value, truth, allowed, f"atol {stated.atol:g}, rtol {stated.rtol:g}", judged)
+        atol = stated.atol * atol_scale
+        allowed = atol + stated.rtol * _finite(truth).abs()
+        return _verdict(value, truth, allowed, f"atol {atol:g}, rtol {stated.rtol:g}", judged)
     allowed, name, why_not = _budget(truth, same, judged, out.dtype)
     return _verdict(value, truth, allowed, name, judged, why_not)
 

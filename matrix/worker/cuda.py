@@ -1,4 +1,4 @@
-"""What an error on a GPU means: for the cell, and for the process that it happened in."""
+"""The GPU of this process, and what an error on it means for the cell and for the process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import torch
 
 from matrix.model import Outcome
 from matrix.worker import failures
+
+
+def current_device() -> torch.device:
+    """The device that everything here runs on. The seam: tests stand a fake device in here."""
+    return torch.device("cuda", torch.cuda.current_device())
 
 
 def is_cuda_error(error: BaseException) -> bool:

@@ -40,10 +40,12 @@ def judge(
     results: Sequence[torch.Tensor],
     truth: Sequence[torch.Tensor],
     same: Sequence[torch.Tensor] | None,
+    ordinary: Sequence[torch.Tensor] | None = None,
 ) -> dict[str, Any]:
-    """Outcome, reason and figures of all outputs together."""
+    """Outcome, reason and figures of all outputs together; ``ordinary`` is the truth for unscaled inputs."""
+    scales = [_growth(true, usual) for true, usual in zip(truth, ordinary or truth)]
     found = [
-        compare(result.detach(), true.detach(), same[i].detach() if same else None, case.tolerance)
+        compare(result.detach(), true.detach(), same[i].detach() if same else None, case.tolerance, scales[i])
         for i, (result, true) in enumerate(zip(results, truth))
     ]
     figures = {
@@ -56,6 +58,14 @@ def judge(
     outcome = Outcome.WRONG if wrong else Outcome.INVALID if invalid else Outcome.PASSED
     reason = "; ".join(f"output {i}: {c.text}" for i, c in wrong or invalid)
     return {"outcome": outcome, "reason": reason, "figures": figures}
+
+
+def _growth(truth: torch.Tensor, ordinary: torch.Tensor) -> float:
+    """By how much the largest finite value of ``truth`` exceeds that of ``ordinary``; 1 for the same."""
+    if truth is ordinary or not truth.numel() or not truth.dtype.is_floating_point:
+        return 1.0
+    largest, usual = (float(torch.nan_to_num(t, 0.0, 0.0, 0.0).abs().max()) for t in (truth, ordinary))
+    return largest / usual if largest and usual else 1.0
 
 
 def same_bits(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from matrix.worker import cuda
 from matrix.worker.instruments import Stamps
 
 TYPE_CHECKING = False
@@ -83,7 +84,7 @@ class Timer:
     """Times calls on the current device."""
 
     def __init__(self) -> None:
-        self.device = torch.device("cuda", torch.cuda.current_device())
+        self.device = cuda.current_device()
         properties = torch.cuda.get_device_properties(self.device)
         self.l2_bytes = int(properties.L2_cache_size)
         self.flush_bytes = max(FLUSH_FACTOR * self.l2_bytes, 16 << 20)

@@ -72,11 +72,15 @@ def running_sum_kernel(x_ptr, out_ptr, cols, row_step, col_step, NARROW: tl.cons
         total = tl.zeros((1,), dtype=tl.float16)
     else:
         total = tl.zeros((1,), dtype=tl.float32)
-    for start in range(0, cols, 16):
-        col = start + tl.arange(0, 16)
+    for start in range(0, cols, 64):
+        col = start + tl.arange(0, 64)
         x = tl.load(x_ptr + row * row_step + col * col_step, mask=col < cols, other=0.0)
         total += tl.sum(x.to(tl.float32), 0).to(total.dtype)
     tl.store(out_ptr + row + tl.arange(0, 1), total)
+
+
+def positive_inputs(make, p):
+    return [make.uniform((p.rows, p.cols), p.dtype)]
 
 
 def running_sum(x):
@@ -223,7 +227,7 @@ LONG = [{"rows": 8, "cols": 128}, {"rows": 2, "cols": 1025}]
 controls = [
     rowwise("row_max", row_max, lambda x: x.amax(-1), "control", without=NAN),
     rowwise("row_sum", row_sum, lambda x: x.sum(-1), "control", dtypes=("fp32", "fp16", "bf16")),
-    rowwise("running_sum", running_sum, lambda x: x.sum(-1), "control", points=LONG),
+    rowwise("running_sum", running_sum, lambda x: x.sum(-1), "control", positive_inputs, points=LONG),
     rowwise("softmax", softmax, lambda x: torch.softmax(x, -1), "control", dtypes=("fp32", "fp16", "bf16")),
     rowwise("norm", norm, norm_reference, "control"),
     rowwise("norm_of_offset", norm, norm_reference, "control", offset_inputs, ("fp32",), OFFSETS),
@@ -237,7 +241,7 @@ controls = [
 bugs = [
     rowwise("max_without_other", row_max_without_other, lambda x: x.amax(-1), "bug", without=NAN),
     rowwise("sum_without_other", row_sum_without_other, lambda x: x.sum(-1), "bug"),
-    rowwise("accumulates_in_fp16", running_sum_in_fp16, lambda x: x.sum(-1), "bug", dtypes=("fp16",), points=LONG),
+    rowwise("accumulates_in_fp16", running_sum_in_fp16, lambda x: x.sum(-1), "bug", positive_inputs, ("fp16",), LONG),
     rowwise("softmax_without_shift", softmax_without_shift, lambda x: torch.softmax(x, -1), "bug"),
     rowwise("variance_cancels", norm_one_pass, norm_reference, "bug", offset_inputs, ("fp32",), OFFSETS),
     rowwise("fixed_count", norm_fixed_count, norm_reference, "bug"),

@@ -1,0 +1,97 @@
+"""A worker with a fake GPU: ``torch.cuda`` answered by a clock of ours, kernels run by the interpreter.
+
+Started in place of the worker's ``__main__`` (with ``TRITON_INTERPRET=1``). Shows that requests are answered
+and that the queue's state is judged; no figure of it means anything. Every recorded event takes 20 us of
+the fake GPU's time after all that was queued before it.
+"""
+
+import importlib.util
+import pathlib
+import sys
+import time
+import types
+
+import torch
+
+EVENT_S = 20e-6
+
+
+class Clock:
+    ahead = 0.0  # when the fake GPU will have done all that was enqueued, by the host's clock
+
+    @classmethod
+    def enqueue(cls, seconds):
+        cls.ahead = max(cls.ahead, time.perf_counter()) + seconds
+        return cls.ahead
+
+    @classmethod
+    def wait(cls):
+        time.sleep(max(0.0, cls.ahead - time.perf_counter()))
+
+
+class Event:
+    def __init__(self, enable_timing=False):
+        self.at = 0.0
+
+    def record(self):
+        self.at = Clock.enqueue(EVENT_S)
+
+    def query(self):
+        return time.perf_counter() >= self.at
+
+    def synchronize(self):
+        time.sleep(max(0.0, self.at - time.perf_counter()))
+
+    def elapsed_time(self, other):
+        return (other.at - self.at) * 1e3
+
+
+class Graph:
+    def replay(self):
+        Clock.enqueue(1e-4)
+
+
+class Capture:
+    def __init__(self, graph):
+        self.graph = graph
+
+    def __enter__(self):
+        return self.graph
+
+    def __exit__(self, *_):
+        return None
+
+
+def stand_in():
+    properties = types.SimpleNamespace(
+        name="fake", major=9, minor=0, multi_processor_count=4, total_memory=1 << 30, L2_cache_size=1 << 20
+    )
+    answers = {
+        "init": lambda: None,
+        "current_device": lambda: 0,
+        "get_device_properties": lambda device=None: properties,
+        "synchronize": lambda device=None: Clock.wait(),
+        "_sleep": lambda cycles: Clock.enqueue(cycles / 2.2e9),
+        "empty_cache": lambda: None,
+        "mem_get_info": lambda device=None: (1 << 24, 1 << 24),
+        "Event": Event,
+        "CUDAGraph": Graph,
+        "graph": Capture,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+
+
+if __name__ == "__main__":
+    worker = pathlib.Path(__file__).resolve().parent.parent / "matrix" / "worker" / "__main__.py"
+    spec = importlib.util.spec_from_file_location("matrix_worker_main", worker)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module._load_package(worker.parent.parent)
+    stand_in()
+    from matrix.worker import cuda
+
+    cuda.current_device = lambda: torch.device("cpu")
+    from matrix.worker.loop import main
+
+    sys.exit(main())
