@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matrix.runfolder import RunFolder
 
 # The worst findings get code differences; a page with hundreds of them would not open on a phone.
-WITH_CODE = 24
+WITH_CODE = 20
 _DETAIL_CHARACTERS = 1600
 _NAMED_CASES = 5
 
@@ -99,7 +99,7 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
     changes = decode(verdict.detail)
     reasons = {change.reason_code: str(change.direction) for change in changes}
     rows, equal = fact_rows(verdict, reasons, (cells[0], cells[1]), pair)
-    chain = _chain(*pair) if pair else []
+    chain = _chain(run, *pair) if pair else []
     return Evidence(
         target=verdict.target,
         host=run.host,
@@ -157,11 +157,11 @@ def _of_cell(run: RunFolder, cell_id: str, kernel: str) -> dict[tuple[str, str, 
     }
 
 
-def _chain(before: KernelRecord, after: KernelRecord) -> list[Link]:
+def _chain(run: RunFolder, before: KernelRecord, after: KernelRecord) -> list[Link]:
     options = _moved_options(before, after)
     old, new = before.facts, after.facts
     links = (
-        ("source", _same(before.artifacts.get("source", ""), after.artifacts.get("source", "")), ""),
+        ("source", _same_source(run, before, after), ""),
         ("options", not options, ", ".join(options)),
         ("TTIR", _same(old.ttir_hash, new.ttir_hash), ""),
         ("TTGIR", _same(old.ttgir_hash, new.ttgir_hash), ""),
@@ -174,6 +174,14 @@ def _chain(before: KernelRecord, after: KernelRecord) -> list[Link]:
     return [
         Link(name=name, state=_state(same=same, first=name == first), note=note) for name, same, note in links
     ]
+
+
+def _same_source(run: RunFolder, before: KernelRecord, after: KernelRecord) -> bool | None:
+    """By the stored source; a kernel of the case file itself is one text for all environments of a run."""
+    kept = _same(before.artifacts.get("source", ""), after.artifacts.get("source", ""))
+    files = {str(case["file"]) for case in run.meta.get("cases", ()) if case["name"] == after.case}
+    own = before.source_file == after.source_file and after.source_file in files
+    return True if kept is None and own else kept
 
 
 def _same(old: str, new: str) -> bool | None:
@@ -194,14 +202,27 @@ def _arrow(before: KernelRecord, after: KernelRecord) -> str:
     return f"{before.ptxas_version} → {after.ptxas_version}"
 
 
+# Not the user's to choose: where files lie, and what the compiler itself found out.
+_NOT_OPTIONS = {
+    "backend_name",
+    "extern_libs",
+    "global_scratch_align",
+    "global_scratch_size",
+    "hash",
+    "profile_scratch_align",
+    "profile_scratch_size",
+}
+
+
 def _moved_options(before: KernelRecord, after: KernelRecord) -> list[str]:
     """Options that both releases know and resolve differently; a release adds options all the time.
 
-    Values that hold paths (``extern_libs``) differ with the environment's folder and say nothing.
+    Lists are what a release supports (``supported_fp8_dtypes``), not what the kernel was compiled with.
     """
-    shared = before.options.keys() & after.options.keys() - {"extern_libs", "hash"}
-    differing = sorted(key for key in shared if before.options[key] != after.options[key])
-    return [f"{key} {before.options[key]} → {after.options[key]}" for key in differing]
+    shared = before.options.keys() & after.options.keys() - _NOT_OPTIONS
+    pairs = {key: (before.options[key], after.options[key]) for key in sorted(shared)}
+    moved = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+    return [f"{key} {old} → {new}" for key, (old, new) in moved.items() if not isinstance(new, list)]
 
 
 _CAUSES = {
@@ -250,7 +271,9 @@ def _rerun(group: Group) -> str:
     words = ["triton-matrix", "run", "--baseline", worst.baseline, "--candidate", worst.candidate]
     words += ["--targets", ",".join(targets)] if targets else []
     cases = set(group.finding.cases)
-    for file in unique(str(c["file"]) for c in run.meta.get("cases", ()) if c["name"] in cases and not _ours(c)):
+    for file in unique(
+        str(c["file"]) for c in run.meta.get("cases", ()) if c["name"] in cases and not _ours(c)
+    ):
         words += ["--kernels", file]
     # A finding of a whole environment lists every case: then the run as it was is what repeats it.
     words += ["--cases", ",".join(map(safe, group.finding.cases))] if len(cases) <= _NAMED_CASES else []
@@ -259,7 +282,8 @@ def _rerun(group: Group) -> str:
 
 def _ours(case: Mapping[str, object]) -> bool:
     """Whether the case is built in, on whichever machine it ran: then it needs no ``--kernels``."""
-    return case.get("digest") in _built_in_digests()
+    tags = case.get("tags")
+    return (isinstance(tags, list) and "builtin" in tags) or case.get("digest") in _built_in_digests()
 
 
 @functools.cache

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Enough to see what moved; the whole is in the run folder.
 SHOWN_LINES = 90
-SHOWN_COLUMNS = 220
+SHOWN_COLUMNS = 180
 # Matching is quadratic at worst: what follows the first lines of very long code is counted, not matched.
 MATCHED_LINES = 2500
 _CONTEXT = 2

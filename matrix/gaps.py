@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from matrix.errors import StorageError
 from matrix.model import Outcome, Stage
-from matrix.wording import by_target, phrase, unique
+from matrix.wording import by_target, listing, phrase, place, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,8 +70,11 @@ def gaps(runs: Sequence[RunFolder]) -> list[Gap]:
 
 
 def _declared(run: RunFolder) -> Iterator[Gap]:
+    grouped: dict[str, list[str]] = collections.defaultdict(list)
     for entry in run.meta.get("not_run", ()):
-        yield Gap(what=str(entry["what"]), why=str(entry["why"]), where=run.host)
+        grouped[str(entry["why"])].append(str(entry["what"]))
+    for why, what in grouped.items():
+        yield Gap(what=", ".join(unique(what)), why=why, where=run.host)
 
 
 def _stages(run: RunFolder) -> Iterator[Gap]:
@@ -84,16 +87,18 @@ def _stages(run: RunFolder) -> Iterator[Gap]:
 
 
 def _cells(run: RunFolder) -> Iterator[Gap]:
-    grouped: dict[tuple[str, ...], list[CellRecord]] = collections.defaultdict(list)
+    grouped: dict[tuple[str, str, str], list[CellRecord]] = collections.defaultdict(list)
     for cell in run.cells:
         if cell.outcome in _NOT_TESTED:
-            grouped[cell.stage, cell.outcome, cell.target, cell.reason].append(cell)
-    for (stage, outcome, target, reason), cells in grouped.items():
-        environments = ", ".join(unique(cell.environment for cell in cells))
+            grouped[cell.stage, cell.outcome, cell.reason].append(cell)
+    for (stage, outcome, reason), cells in grouped.items():
+        targets = listing(map(place, by_target(cell.target for cell in cells)))
         why = reason or next((cell.detail for cell in cells if cell.detail), phrase(outcome))
-        ids = unique(cell.cell_id for cell in cells)
         yield Gap(
-            what=f"{phrase(outcome)}: {stage} on {target}", why=_short(why), where=environments, cells=ids
+            what=f"{phrase(outcome)}: {stage} on {targets}",
+            why=_short(why),
+            where=listing(unique(cell.environment for cell in cells)),
+            cells=unique(cell.cell_id for cell in cells),
         )
 
 
@@ -103,19 +108,22 @@ def _short(text: str, limit: int = 240) -> str:
 
 
 def unfit(runs: Sequence[RunFolder]) -> list[Unfit]:
-    """Configurations that do not fit, from compiled kernels and from cells that never got so far."""
+    """Configurations that do not fit: those that the compiler refused, and kernels over a target's limits."""
     grouped: dict[tuple[str, str], list[tuple[str, str, str]]] = collections.defaultdict(list)
     for run in runs:
-        for record in run.kernels:
-            if record.facts.occupancy_limit == _DOES_NOT_FIT:
-                why = f"{record.facts.shared_bytes:,} B of shared memory"
-                grouped[record.case, record.config or record.params].append(
-                    (record.target, record.environment, why)
-                )
+        refused = {cell.cell_id for cell in run.cells if cell.outcome == Outcome.DOES_NOT_FIT}
         for cell in run.cells:
             if cell.outcome == Outcome.DOES_NOT_FIT:
                 why = _short(cell.reason or cell.detail)
                 grouped[cell.case, cell.params].append((cell.target, cell.environment, why))
+        for record in run.kernels:
+            if record.facts.occupancy_limit == _DOES_NOT_FIT and (
+                record.config or record.cell_id not in refused
+            ):
+                why = f"{record.facts.shared_bytes:,} B of shared memory"
+                grouped[record.case, record.config or record.params].append(
+                    (record.target, record.environment, why)
+                )
     return [_unfit(case, config, seen) for (case, config), seen in grouped.items()]
 
 

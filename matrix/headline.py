@@ -119,13 +119,29 @@ def figures(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Figure]:
     code = [v for v in verdicts if v.stage == Stage.COMPILE and v.verdict not in _NOT_JUDGED]
     same = f"{kinds[Verdict.IDENTICAL] / len(code):.0%}".replace("%", " %") if code else NOTHING
     return [
-        Figure(value=f"{sections[Section.FINDING]}", label="findings", anchor="findings"),
-        Figure(value=f"{sections[Section.IMPROVEMENT]}", label="improvements", anchor="improvements"),
+        Figure(
+            value=f"{sections[Section.FINDING]}",
+            label=_noun(sections[Section.FINDING], "finding"),
+            anchor="findings",
+        ),
+        Figure(
+            value=f"{sections[Section.IMPROVEMENT]}",
+            label=_noun(sections[Section.IMPROVEMENT], "improvement"),
+            anchor="improvements",
+        ),
         Figure(value=f"{judged:,} of {len(verdicts):,}", label="comparisons judged", anchor="not-tested"),
         Figure(value=same, label="have identical machine code", anchor="matrix"),
-        Figure(value=f"{sections[Section.KNOWN]}", label="known differences", anchor="known"),
+        Figure(
+            value=f"{sections[Section.KNOWN]}",
+            label=_noun(sections[Section.KNOWN], "known difference"),
+            anchor="known",
+        ),
         Figure(value=f"{sum(len(run.kernels) for run in runs):,}", label="kernels compiled", anchor="run"),
     ]
+
+
+def _noun(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"
 
 
 def title(runs: Sequence[RunFolder]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from matrix.outcomes import FAILING_IN_BOTH
 from matrix.records import Verdict
 from matrix.wording import LOOKS, RANK, Look, phrase, place, plural, target_key, unique
 
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 
 _LABEL_CHARACTERS = 22
 # Verdicts whose reason says more than their name.
+_UNMOVED = {Verdict.EQUAL, Verdict.CHANGED}
 _REASONED = {Verdict.REGRESSED, Verdict.CODE_RISK, Verdict.MIXED, Verdict.IMPROVED}
+_STANDING = Look(
+    word="fails in both",
+    glyph="\N{CIRCLED DIVISION SLASH}",
+    tone="known",
+    meaning="fails in the baseline as well",
+)
 _NO_ROW = Look(word="none", glyph="·", tone="blank", meaning="the case does not run here")
 
 
@@ -89,7 +97,7 @@ def legend(shown: Sequence[Panel]) -> list[Look]:
     used = {
         s.look.glyph + s.look.word for p in shown for g in p.groups for row in g.rows for s in row.squares
     }
-    return [look for look in (*LOOKS.values(), _NO_ROW) if look.glyph + look.word in used]
+    return [look for look in (*LOOKS.values(), _STANDING, _NO_ROW) if look.glyph + look.word in used]
 
 
 def _panel(runs: Sequence[RunFolder], pair: tuple[str, str], anchors: Anchors) -> Panel:
@@ -136,15 +144,15 @@ def _by_folder(runs: Sequence[RunFolder], rows: Iterable[CaseRow]) -> list[CaseG
 
 
 def _row(case: str, cells: Sequence[Sequence[VerdictRecord]], anchors: Anchors) -> CaseRow:
-    moved = any(verdict in anchors for cell in cells for verdict in cell)
+    moved = any(v in anchors and v.verdict not in _UNMOVED for cell in cells for v in cell)
     return CaseRow(case=case, squares=[_square(cell, anchors) for cell in cells], moved=moved)
 
 
 def _square(verdicts: Sequence[VerdictRecord], anchors: Anchors) -> Square:
     if not verdicts:
         return Square(look=_NO_ROW, label="", title=_NO_ROW.meaning)
-    worst = min(verdicts, key=lambda verdict: (RANK[verdict.verdict], -abs(verdict.severity)))
-    look = LOOKS[worst.verdict]
+    worst = min(verdicts, key=_worst_first)
+    look = _look(worst)
     better = worst.verdict != Verdict.IMPROVED and any(v.verdict == Verdict.IMPROVED for v in verdicts)
     return Square(
         look=look,
@@ -155,6 +163,17 @@ def _square(verdicts: Sequence[VerdictRecord], anchors: Anchors) -> Square:
     )
 
 
+def _look(verdict: VerdictRecord) -> Look:
+    """How the verdict is drawn; what fails on both sides is equal and still no good news."""
+    standing = verdict.verdict == Verdict.EQUAL and verdict.reason_code == FAILING_IN_BOTH
+    return _STANDING if standing else LOOKS[verdict.verdict]
+
+
+def _worst_first(verdict: VerdictRecord) -> tuple[int, int]:
+    standing = _look(verdict) is _STANDING
+    return (RANK[Verdict.KNOWN] if standing else RANK[verdict.verdict], -abs(verdict.severity))
+
+
 def _label(worst: VerdictRecord, look: Look) -> str:
     if worst.verdict not in _REASONED:
         return look.word
@@ -163,7 +182,7 @@ def _label(worst: VerdictRecord, look: Look) -> str:
 
 
 def _title(verdicts: Sequence[VerdictRecord], worst: VerdictRecord) -> str:
-    counts = collections.Counter(LOOKS[verdict.verdict].word for verdict in verdicts)
+    counts = collections.Counter(_look(verdict).word for verdict in verdicts)
     words = ", ".join(f"{count} {word}" for word, count in counts.most_common())
     where = f" at {worst.params}" if worst.params else ""
     change = f"; worst: {worst.change}{where}" if worst.change else ""

@@ -160,3 +160,30 @@ def selected(cell: Cell, globs: Sequence[str]) -> bool:
     names = (cell.case, cell.point, cell.id)
     return not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
 
+
+def selected_cases(collected: Iterable[Collected], request: Request) -> set[str]:
+    """Names of the cases of which at least one cell is selected, whatever its stage.
+
+    A file that imported nowhere has told no names: it goes by its own.
+    """
+    items = list(collected)
+    told = {item.path for item in items if item.cases}
+    names = {
+        item.path.stem
+        for item in items
+        if item.path not in told and selected(Cell.of(item.environment, CPU, item.path.stem, {}), request.cases)
+    }
+    return names | {
+        case.name
+        for item in items
+        for case in item.cases
+        if any(selected(cell, request.cases) for cell in _all_cells(item.environment, case, request))
+    }
+
+
+def _all_cells(environment: str, case: CaseInfo, request: Request) -> Iterator[Cell]:
+    yield Cell.of(environment, CPU, case.name, {})
+    for points in case.points.values():
+        for params in points:
+            for target in (CPU, *request.targets):
+                yield Cell.of(environment, target, case.name, params)

@@ -11,7 +11,7 @@ from matrix.model import CPU, Cell, Outcome, Stage, format_params
 from matrix.records import CellRecord, KernelFacts, KernelRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from matrix.case import Expect
@@ -38,10 +38,15 @@ class Clerk:
     arms: Mapping[str, Arm]
     expectations: Mapping[str, Sequence[Expect]]
 
-    def cells(self, collected: Sequence[Collected], measured: Iterable[Measured]) -> list[CellRecord]:
-        """Every row of the run: imports first, then what was measured, then what failed imports left undone."""
+    def cells(
+        self, collected: Sequence[Collected], measured: Iterable[Measured], names: Collection[str]
+    ) -> list[CellRecord]:
+        """Every row of the run: imports first, then what was measured, then what failed imports left undone.
+
+        ``names`` are the cases that were asked for.
+        """
         done = [record for item in measured for record in self._measured(item)]
-        imports = self._imports(collected, done)
+        imports = self._imports(collected, names)
         undone = self._undone(imports, done)
         return [self._expected(record) for record in (*imports, *done, *undone)]
 
@@ -72,16 +77,15 @@ class Clerk:
                 cached=item.cached,
             )
 
-    def _imports(self, collected: Sequence[Collected], done: Sequence[CellRecord]) -> list[CellRecord]:
+    def _imports(self, collected: Sequence[Collected], names: Collection[str]) -> list[CellRecord]:
         """The import stage: a row for every case in every environment, whether or not its file imported there."""
-        names: dict[Path, dict[str, None]] = {}
+        held: dict[Path, dict[str, None]] = {}
         for item in collected:
-            names.setdefault(item.path, {}).update(dict.fromkeys(case.name for case in item.cases))
-        run = {record.case for record in done}
+            held.setdefault(item.path, {}).update(dict.fromkeys(case.name for case in item.cases))
         rows = []
         for item in collected:
-            for name in names[item.path] or {item.path.stem: None}:
-                if name in run or not names[item.path]:
+            for name in held[item.path] or {item.path.stem: None}:
+                if name in names:
                     cell = Cell.of(item.environment, CPU, name, {})
                     rows.append(
                         self._record(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,8 @@ import jinja2
 import markupsafe
 
 from matrix import __version__, wording
+from matrix.cache import write_atomically
 from matrix.cards import WITH_CODE, card
-from matrix.errors import StorageError
 from matrix.gaps import gaps, hazards, unfit
 from matrix.groups import Section, group
 from matrix.headline import decisions, figures, reach, short_names, title
@@ -47,23 +46,15 @@ def render(run_dirs: Sequence[Path]) -> str:
 def write_report(run_dir: Path) -> Path:
     """Write ``report.html`` into the run's folder, whole or not at all."""
     path = run_dir / _NAME
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    text = render([run_dir])
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise StorageError(
-            f"{path} cannot be written: {error}", hint="free some disk, then `report`"
-        ) from error
+    write_atomically(path, render([run_dir]).encode())
     return path
 
 
 def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
     groups = group(runs)
     shown = panels(runs, groups)
-    sections = {kind: _cards([found for found in groups if found.section is kind]) for kind in Section}
+    told = _cards(groups)
+    sections = {kind: [one for one in told if one.group.section is kind] for kind in Section}
     return {
         "title": title(runs),
         "short": short_names(runs),
@@ -89,7 +80,10 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
 
 
 def _cards(groups: Sequence[Group]) -> list[Card]:
-    return [card(found, code=place < WITH_CODE) for place, found in enumerate(groups)]
+    """Code for the worst only, and only for sections that show it: the page must stay small."""
+    coded = [found.anchor for found in groups if found.section in {Section.FINDING, Section.IMPROVEMENT}]
+    chosen = set(coded[:WITH_CODE])
+    return [card(found, code=found.anchor in chosen) for found in groups]
 
 
 def _assets() -> dict[str, object]:
@@ -117,7 +111,8 @@ def _environment() -> jinja2.Environment:
         "listing": wording.listing,
         "phrase": wording.phrase,
         "place": wording.place,
-        "web": web_address, "breakable": breakable,
+        "web": web_address,
+        "breakable": breakable,
     }
     environment.globals |= {"looks": wording.LOOKS, "plural": wording.plural}
     return environment

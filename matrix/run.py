@@ -22,7 +22,7 @@ from matrix.facts import facts_of
 from matrix.host import Host, this_host
 from matrix.judge import judge
 from matrix.model import Outcome, Stage
-from matrix.plan import GPU_STAGES, Collected, PlannedCell, Request, cells_of, check_names
+from matrix.plan import GPU_STAGES, Collected, PlannedCell, Request, cells_of, check_names, selected_cases
 from matrix.provision import Provision, provide
 from matrix.recording import Arm, Clerk, expectations_of
 from matrix.releases import release_expectations
@@ -88,7 +88,8 @@ class Run:
             note = self.board.task("read the code", kernels)
             facts = facts_of(bench, measured, lambda count: [note() for _ in range(count)] and None)
             clerk = self._clerk(collected)
-            cells, evidence = clerk.cells(collected, measured), clerk.kernels(measured, facts)
+            cells = clerk.cells(collected, measured, selected_cases(collected, self.request))
+            evidence = clerk.kernels(measured, facts)
             bench.artifacts.give({d for row in evidence for d in row.artifacts.values()}, self.folder / "artifacts")
         return self._conclude(cells, evidence, clerk, collected)
 

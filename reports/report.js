@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const form = document.getElementById("filters");
-  const cards = [...document.querySelectorAll("article.card")];
+  const cards = [...document.querySelectorAll("[data-verdict]")];
   const rows = [...document.querySelectorAll("table.picture tr[data-case]")];
   const panels = [...document.querySelectorAll(".panel")];
   const count = form.querySelector("output");
@@ -31,7 +31,7 @@
       const named = row.dataset.case.toLowerCase().includes(text);
       const linked = told && [...row.querySelectorAll("a[href^='#']")].some((link) => {
         const card = document.getElementById(link.hash.slice(1));
-        return card && card.matches("article.card") && !card.hidden;
+        return card && card.matches("[data-verdict]") && !card.hidden;
       });
       row.hidden = !(named || linked) || (moved && row.dataset.moved === "0");
     }

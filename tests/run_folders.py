@@ -5,10 +5,10 @@ The rows go through the program's own judge and store, so that a folder from her
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from matrix import store
@@ -20,15 +20,17 @@ from matrix.records import CellRecord, KernelFacts, KernelRecord
 from matrix.thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    Point = dict[str, int | str]
 
 BASELINE = "triton3.5.1-torch2.9.1"
 NEXT = "triton3.6.0-torch2.11.0"
 NEWEST = "triton3.9.0-torch2.15.0"
 TORCH_BUILD = "2.13.0+cpu"
 HOSTILE = "<script>alert(1)</script>"
-STARTED = datetime.datetime(2026, 11, 30, 1, 48, 7, tzinfo=datetime.UTC)
+STARTED = dt.datetime(2026, 11, 30, 1, 48, 7, tzinfo=dt.UTC)
 
 _TRITON = {BASELINE: "3.5.1", NEXT: "3.6.0", NEWEST: "3.9.0"}
 _TORCH = {BASELINE: "2.9.1", NEXT: "2.11.0", NEWEST: "2.15.0"}
@@ -64,7 +66,7 @@ _DOCUMENTED = ("upcast_dot_spills", "fp8_dot_on_blackwell", "negative_zero_const
 _NOT_BEFORE_HOPPER = {"column_max_tma", "matmul_tma", "matmul_persistent"}
 
 TTGIR = """\
-#blocked = #ttg.blocked<{{sizePerThread = {per_thread}, threadsPerWarp = {per_warp}, warpsPerCTA = [4, 1], order = [1, 0]}}>
+#blocked = #ttg.blocked<{{sizePerThread = {per_thread}, threadsPerWarp = {per_warp}, order = [1, 0]}}>
 #loc1 = loc("/somewhere/kernels/column_max.py":31:0)
 module attributes {{"ttg.num-warps" = 4 : i32, ttg.target = "cuda:{arch}"}} {{
   tt.func public @{kernel}(%x: !tt.tensordesc<tensor<16x128xf16>>, %n: i32) {{
@@ -80,16 +82,6 @@ module attributes {{"ttg.num-warps" = 4 : i32, ttg.target = "cuda:{arch}"}} {{
   }}
 }}
 """
-
-
-@dataclass
-class Cells:
-    """Everything that one environment does with one case, before it is judged."""
-
-    outcome: Callable[[str, str, str, str], tuple[Outcome, str]]
-    facts: Callable[[str, str, str, KernelFacts], KernelFacts]
-    cells: list[CellRecord] = field(default_factory=list)
-    kernels: list[KernelRecord] = field(default_factory=list)
 
 
 def build(
@@ -109,7 +101,7 @@ def build(
     artifacts.folder.mkdir()
     for environment in (BASELINE, *candidates):
         for name in names:
-            for cell in _cells(environment, name, run_id, host, quiet=quiet):
+            for cell in _cells(environment, name, run_id=run_id, host=host, quiet=quiet):
                 cells.append(cell)
                 if cell.stage == Stage.COMPILE and cell.outcome == Outcome.PASSED:
                     kernels.append(_kernel(cell, artifacts, quiet=quiet))
@@ -147,24 +139,27 @@ def _expectations() -> dict[str, list[Expect]]:
     return {"block_pointers": [block_pointers], "upcast_dot_spills": [spills], HOSTILE: [hostile]}
 
 
-def _cells(environment: str, name: str, run_id: str, host: str, *, quiet: bool) -> Iterator[CellRecord]:
+def _cells(environment: str, name: str, *, run_id: str, host: str, quiet: bool) -> Iterator[CellRecord]:
+    yield _cell(environment, CPU, name, {}, Stage.IMPORT, quiet=quiet, run_id=run_id, host=host)
     for target in Target:
         for point in _POINTS:
-            yield _cell(environment, str(target), name, point, Stage.COMPILE, run_id, host, quiet=quiet)
+            yield _cell(
+                environment, str(target), name, point, Stage.COMPILE, quiet=quiet, run_id=run_id, host=host
+            )
     for point in _SHAPES:
-        yield _cell(environment, CPU, name, point, Stage.INTERPRET, run_id, host, quiet=quiet)
+        yield _cell(environment, CPU, name, point, Stage.INTERPRET, quiet=quiet, run_id=run_id, host=host)
 
 
 def _cell(
     environment: str,
     target: str,
     name: str,
-    point: dict[str, int | str],
+    point: Point,
     stage: Stage,
-    run_id: str,
-    host: str,
     *,
     quiet: bool,
+    run_id: str,
+    host: str,
 ) -> CellRecord:
     cell = Cell.of(environment, target, name, point)
     outcome, reason, detail = _outcome(environment, target, name, point, stage, quiet=quiet)
@@ -188,8 +183,8 @@ def _cell(
     )
 
 
-def _outcome(
-    environment: str, target: str, name: str, point: dict[str, int | str], stage: Stage, *, quiet: bool
+def _outcome(  # noqa: PLR0911
+    environment: str, target: str, name: str, point: Point, stage: Stage, *, quiet: bool
 ) -> tuple[Outcome, str, str]:
     if name in _NOT_BEFORE_HOPPER and target == Target.SM_80:
         return Outcome.UNSUPPORTED, "TMA descriptors need sm_90", ""
@@ -396,7 +391,7 @@ def _meta(run_id: str, host: str, names: Sequence[str], candidates: Sequence[str
         "schema": store.SCHEMA_VERSION,
         "run_id": run_id,
         "started_at": STARTED.isoformat(),
-        "finished_at": (STARTED + datetime.timedelta(seconds=94.2)).isoformat(),
+        "finished_at": (STARTED + dt.timedelta(seconds=94.2)).isoformat(),
         "request": {
             "baseline": BASELINE,
             "candidates": list(candidates),
@@ -418,7 +413,7 @@ def _meta(run_id: str, host: str, names: Sequence[str], candidates: Sequence[str
                 "name": name,
                 "file": f"kernels/{'regressions/' if name in _DOCUMENTED else ''}{safe(name)}.py",
                 "digest": _digest(name),
-                "tags": [],
+                "tags": ["builtin"],
                 "targets": [],
                 "expectations": [],
             }

@@ -20,8 +20,8 @@ FIGURE = {"outcome": ("passed", "compile_error")}
 
 @triton.jit
 def copy_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
-    x = tl._experimental_make_tensor_descriptor(x_ptr, [rows, cols], [cols, 1], [BLOCK, BLOCK])
-    out = tl._experimental_make_tensor_descriptor(out_ptr, [rows, cols], [cols, 1], [BLOCK, BLOCK])
+    x = tl._experimental_make_tensor_descriptor(x_ptr, [rows, cols], [cols, 1], [BLOCK, BLOCK])  # noqa: SLF001
+    out = tl._experimental_make_tensor_descriptor(out_ptr, [rows, cols], [cols, 1], [BLOCK, BLOCK])  # noqa: SLF001
     row, col = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
     out.store([row, col], x.load([row, col]))
 

@@ -1,0 +1,44 @@
+"""summary.md and the lines that a terminal shows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import run_folders
+
+from matrix.runfolder import load
+from matrix.summary import summary_markdown, summary_text
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("summary") / "run"
+    return load(run_folders.build(folder, candidates=(run_folders.NEXT, run_folders.NEWEST)))
+
+
+def test_markdown_decides_first_and_names_every_finding(run):
+    text = summary_markdown(run)
+    assert text.startswith("# Triton 3.5.1 → 3.6.0, 3.9.0\n\n**Do not upgrade.**")
+    for heading in ("Findings", "Without a verdict", "Improvements", "Known differences", "Not tested"):
+        assert f"## {heading}\n" in text
+    assert r"column\_max\_tma: more exchange between threads | sm_90 and sm_100" in text
+
+
+def test_markdown_shows_a_hostile_name_as_text(run):
+    text = summary_markdown(run)
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_the_terminal_gets_colour_only_where_asked(run):
+    assert "\x1b" not in summary_text(run)
+    coloured = summary_text(run, colour=True)
+    assert "\x1b[31;1mDo not upgrade.\x1b[0m" in coloured
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == summary_text(run)
+
+
+def test_a_flat_run_is_three_lines(tmp_path):
+    folder = run_folders.build(tmp_path / "run", quiet=True, hostile=False)
+    assert summary_text(load(folder)).splitlines()[0].startswith("Nothing regressed.")
+    assert len(summary_text(load(folder)).splitlines()) == 3
