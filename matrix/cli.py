@@ -34,7 +34,8 @@ def command() -> ExitCode:
     except click.exceptions.Exit as error:
         return ExitCode(error.exit_code)
     except click.ClickException as error:
-        hint = f"see `triton-matrix {error.ctx.info_name} --help`" if getattr(error, "ctx", None) else ""
+        context = getattr(error, "ctx", None)
+        hint = f"see `triton-matrix {context.info_name} --help`" if context else ""
         raise UsageError(error.format_message(), hint=hint) from None
     except click.Abort:
         raise KeyboardInterrupt from None
@@ -44,7 +45,7 @@ def command() -> ExitCode:
 def _obey_signals() -> None:
     """SIGTERM and SIGHUP end a run as Ctrl-C does: orderly, with everything measured kept."""
 
-    def interrupt(number: int, frame: object) -> None:
+    def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
@@ -65,12 +66,12 @@ def _end_with_nox() -> None:
             raise KeyboardInterrupt
 
 
-class Commas(click.ParamType):
+class Commas(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
     """``a,b`` as ``["a", "b"]``; the option may be repeated as well."""
 
     name = "list"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
         return [part.strip() for part in value.split(",") if part.strip()]
 
 

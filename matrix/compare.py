@@ -13,7 +13,7 @@ from matrix.releases import release_expectations
 from matrix.runfolder import load_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from matrix.errors import ExitCode
@@ -53,9 +53,9 @@ def judge_again(
     return merged, exit_code(verdicts)
 
 
-def _full_id(name: str, known: dict[str, object] | object) -> str:
-    ids = list(known)  # type: ignore[call-overload]
+def _full_id(name: str, known: Collection[str]) -> str:
+    ids = list(known)
     found = [each for each in ids if each == name] or [each for each in ids if each.startswith(f"triton{name}-")]
     if len(found) != 1:
         raise UsageError(f"environment {name!r} is not in these runs", hint=f"they hold: {', '.join(ids)}")
-    return str(found[0])
+    return found[0]

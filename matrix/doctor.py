@@ -42,7 +42,7 @@ def examine(home: Home) -> list[Check]:
     """All checks, in the order in which a run would meet them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tools = [_uv(folder), _index(folder), _disassembler()]
+        tools = [_uv(), _index(folder), _disassembler()]
     return [_host(), _memory(), _disk(home.root), *tools, _gpu(), Check(name="stages", found=_stages())]
 
 
@@ -71,9 +71,9 @@ def _disk(root: Path) -> Check:
     )
 
 
-def _uv(folder: Path) -> Check:
+def _uv() -> Check:
     try:
-        return Check(name="uv", found=uv.run(["--version"], folder=folder).strip())
+        return Check(name="uv", found=uv.run(["--version"]).strip())
     except (OSError, uv.UvError) as error:
         return Check(name="uv", found=str(error), fit=False, hint="pip install uv")
 
@@ -84,7 +84,7 @@ def _index(folder: Path) -> Check:
     question.write_text("triton\n", encoding="utf-8")
     arguments = ["pip", "compile", "--quiet", "--no-header", "--no-deps", "--no-cache", str(question)]
     try:
-        answer = uv.run(arguments, folder=folder, timeout_s=_INDEX_TIMEOUT_S)
+        answer = uv.run(arguments, timeout_s=_INDEX_TIMEOUT_S)
     except (OSError, uv.UvError) as error:
         hint = "set UV_DEFAULT_INDEX or PIP_INDEX_URL; offline: `offline = true` and `find_links` in matrix.toml"
         return Check(name="package index", found=str(error).splitlines()[-1], fit=False, hint=hint)

@@ -55,9 +55,3 @@ class StorageError(MatrixError):
     """Results could not be written or read back."""
 
     exit_code = ExitCode.INCOMPLETE
-
-
-class Interrupted(MatrixError):
-    """Stopped by a signal; what was measured is kept and the next run resumes."""
-
-    exit_code = ExitCode.INTERRUPTED

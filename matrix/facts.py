@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from matrix.cache import key_of
 from matrix.disassembler import version
 from matrix.evidence import EVIDENCE_VERSION, kernel_facts_batch
-from matrix.records import KernelFacts
 from matrix.recording import fact_key
+from matrix.records import KernelFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

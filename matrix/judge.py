@@ -56,7 +56,7 @@ class Arm:
     imports: Mapping[str, CellRecord]
 
 
-def judge(  # noqa: PLR0913
+def judge(
     cells: Sequence[CellRecord],
     kernels: Sequence[KernelRecord],
     *,

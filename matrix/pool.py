@@ -98,7 +98,7 @@ class Pool:
                 finally:
                     with self._lock:
                         lane.workers -= 1
-        except BaseException as error:  # handed to the caller's thread, which raises it
+        except BaseException as error:  # noqa: BLE001 - handed to the caller's thread, which raises it
             self._results.put(error)
         finally:
             self._results.put(None)

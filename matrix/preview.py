@@ -26,7 +26,8 @@ def preview(request: Request, configuration: Configuration, home: Home) -> dict[
     counted after the first environment that is, and where none is, the case files are.
     """
     cache, builder = Cache(home.cache), Builder(root=home.root, cpu=configuration.cpu)
-    environments, cells = [], []
+    environments: list[dict[str, str]] = []
+    cells: list[PlannedCell] = []
     notes: deque[str] = deque()
     for name in request.environments:
         environment = configuration.environment(name)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 def stderr_console() -> Console:
@@ -22,6 +22,12 @@ def stderr_console() -> Console:
 def wants_colour() -> bool:
     """Whether stdout is for eyes and colour is not declined (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+class Tick(Protocol):
+    """Notes progress."""
+
+    def __call__(self, count: int = 1) -> None: ...
 
 
 class Board:
@@ -46,10 +52,14 @@ class Board:
         with self._progress:
             yield
 
-    def task(self, description: str, total: int) -> Callable[[], None]:
-        """A line for ``total`` things; the returned function notes one done."""
+    def task(self, description: str, total: int) -> Tick:
+        """A line for ``total`` things; calling what is returned notes one done, or as many as it is told."""
         identity = self._progress.add_task(description, total=total)
-        return lambda: self._progress.advance(identity)
+
+        def tick(count: int = 1) -> None:
+            self._progress.advance(identity, count)
+
+        return tick
 
     def say(self, text: str) -> None:
         """A line that stays, on stderr."""

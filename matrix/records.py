@@ -21,7 +21,7 @@ class Verdict(enum.StrEnum):
     IDENTICAL = "identical"  # the same SASS
     EQUAL = "equal"  # the same outcome, and no code to compare
     KNOWN = "known"  # a difference that the case expects, with reason and link
-    UNEXPECTED_PASS = "unexpected_pass"
+    UNEXPECTED_PASS = "unexpected_pass"  # noqa: S105 - no password
     UNSUPPORTED = "unsupported"  # in both environments
     INCOMPLETE = "incomplete"  # something needed for a verdict is missing
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matrix.config import Configuration
     from matrix.errors import ExitCode
     from matrix.progress import Board
-    from matrix.records import CellRecord, KernelRecord, VerdictRecord
+    from matrix.records import CellRecord, KernelRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,7 @@ class Run:
             tick = self.board.task("compile and interpret", len(planned))
             measured = measure(bench, homes, locks, planned, tick)
             kernels = sum(len(part["kernels"]) for item in measured for part in item.parts)
-            note = self.board.task("read the code", kernels)
-            facts = facts_of(bench, measured, lambda count: [note() for _ in range(count)] and None)
+            facts = facts_of(bench, measured, self.board.task("read the code", kernels))
             clerk = self._clerk(collected)
             cells = clerk.cells(collected, measured, selected_cases(collected, self.request))
             evidence = clerk.kernels(measured, facts)

@@ -70,7 +70,8 @@ def as_text(folder: RunFolder, cells: Sequence[CellRecord]) -> str:
         lines += [f"  {name}: {_value(value)}" for name, value in kernel["facts"].items() if value not in ({}, [])]
         lines += [f"  {name}: {_value(kernel[name])}" for name in ("num_warps", "num_stages", "num_ctas", "grid")]
         lines += [f"  ptxas: {kernel['ptxas_version']}", f"  signature: {_value(kernel['signature'])}"]
-        lines += [f"  code {kind}: {folder.path / 'artifacts' / digest}.zst" for kind, digest in kernel["artifacts"].items()]
+        kept = folder.path / "artifacts"
+        lines += [f"  code {kind}: {kept / digest}.zst" for kind, digest in kernel["artifacts"].items()]
     return "\n".join(lines) + "\n"
 
 

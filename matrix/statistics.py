@@ -14,6 +14,7 @@ within the margin is at most ``alpha``, however many looks were taken.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,6 +44,11 @@ class Decision(enum.StrEnum):
     FASTER = "faster"
     SAME = "same"  # within the margin, surely
     UNDECIDED = "undecided"
+
+
+@functools.cache
+def _student(probability: float, freedom: int) -> float:
+    return float(stats.t.ppf(probability, freedom))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,9 @@ def spread(values: Sequence[float]) -> Spread:
 
 def midmean(values: Sequence[float]) -> float:
     """The mean of the middle half: as robust as needed, and not stepped where the timer ticks coarsely."""
-    return float(stats.trim_mean(np.asarray(values, dtype=float), 0.25))
+    data = np.sort(np.asarray(values, dtype=float))
+    cut = len(data) // 4
+    return float(data[cut : len(data) - cut].mean())
 
 
 def log_ratio(candidate: Sequence[float], baseline: Sequence[float]) -> float:
@@ -96,7 +104,7 @@ def t_interval(values: Sequence[float] | NDArray[np.float64], alpha: float) -> I
         estimate = float(data[0]) if len(data) else math.nan
         return Interval(estimate=estimate, low=-math.inf, high=math.inf, confidence=1 - alpha)
     estimate, error = float(data.mean()), float(data.std(ddof=1)) / math.sqrt(len(data))
-    reach = float(stats.t.ppf(1 - alpha / 2, len(data) - 1)) * error
+    reach = _student(1 - alpha / 2, len(data) - 1) * error
     return Interval(estimate=estimate, low=estimate - reach, high=estimate + reach, confidence=1 - alpha)
 
 
@@ -164,7 +172,7 @@ class StoppingRule:
             return math.inf
         error = float(values.std(ddof=1)) / math.sqrt(len(values))
         freedom = len(values) - 1
-        reach = float(stats.t.ppf(1 - self.alpha_per_look / 2, freedom) + stats.t.ppf(power, freedom)) * error
+        reach = (_student(1 - self.alpha_per_look / 2, freedom) + _student(power, freedom)) * error
         return math.expm1(self.widened(control) + reach)
 
 

@@ -133,7 +133,8 @@ class TimingPlan:
 
     rule: StoppingRule = field(default_factory=StoppingRule)
     rounds_per_block: int = 4
-    samples: int = 10  # a round, at least
+    samples: int = 10  # a round, at least, where the budget allows
+    fewest_samples: int = 3
     round_us: float = 2000.0  # of samples a round: short kernels get more samples
     most_samples: int = 100
     window_us: float = 100.0  # of a batched sample
@@ -211,7 +212,8 @@ def paired(
     rounds: Sequence[TimedRound], arm: str, baseline: str, cache: str, *, cycles: bool = False
 ) -> list[list[float]]:
     """Log-ratios of ``arm`` to ``baseline`` by round, in blocks; rounds without both (or without a clock
-    where ``cycles``) are left out."""
+    where ``cycles``) are left out.
+    """
     mine = {(r.block, r.round): r for r in rounds if r.arm == arm and r.cache == cache}
     base = {(r.block, r.round): r for r in rounds if r.arm == baseline and r.cache == cache}
     blocks: dict[int, list[float]] = {}
@@ -251,12 +253,14 @@ class _Session:
         for block in range(self._plan.rule.last_look):
             self._open(block)
             self._block(block, self._plan.rounds_per_block, self._cache)
-            if block + 1 in self._plan.rule.looks:
+            spent = self._gpu_us >= self._plan.budget_us
+            # The look at the budget's end takes the place of one that will not come.
+            if spent or block + 1 in self._plan.rule.looks:
                 decided = self._decide()
                 if Decision.UNDECIDED not in decided["both"].values():
                     stopped = "decided"
                     break
-            if self._gpu_us >= self._plan.budget_us:
+            if spent:
                 stopped = "budget"
                 break
         if self._cache == COLD:
@@ -286,7 +290,11 @@ class _Session:
                 reason = f"{shortest:.2f} us a call: {plan.most_calls} calls are no window of {plan.window_us:g} us"
                 raise ArmFailed(Outcome.TOO_SHORT, reason)
         window = max(opened.estimate_us[self._cache] for opened in self._opened.values()) * self._calls
-        self._samples = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
+        wanted = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
+        # Of a long kernel, few samples in many blocks tell more than many in few.
+        turns = plan.rule.looks[0] * plan.rounds_per_block * len(self._arms)
+        affordable = int(plan.budget_us / (turns * window))
+        self._samples = max(min(wanted, affordable), plan.fewest_samples)
 
     def _block(self, block: int, rounds: int, cache: str) -> None:
         for number in range(rounds):

@@ -108,8 +108,8 @@ def test_a_kernel_that_did_not_change_is_hardly_ever_flagged():
 def test_the_false_alarm_rate_holds_at_the_edge_of_the_margin(effect):
     """The worst case that the rule promises for: a true difference as large as the margin, five looks."""
     rule = StoppingRule(alpha=0.05)
-    found = shares(rule, effect, cells=3000)
-    assert found[Decision.SLOWER] + found[Decision.FASTER] <= rule.alpha + 3 * math.sqrt(0.05 * 0.95 / 3000)
+    found = shares(rule, effect, cells=1500)
+    assert found[Decision.SLOWER] + found[Decision.FASTER] <= rule.alpha + 3 * math.sqrt(0.05 * 0.95 / 1500)
 
 
 def test_looking_without_spending_alpha_would_break_the_promise():

@@ -37,7 +37,7 @@ from matrix.model import Outcome
 from matrix.worker import cases, failures, lanes, races, variants
 from matrix.worker.cuda import is_cuda_error, outcome_of
 from matrix.worker.gradients import gradients
-from matrix.worker.judging import judge, reference, same_precision, same_bits
+from matrix.worker.judging import judge, reference, same_bits, same_precision
 from matrix.worker.outputs import untouched
 from matrix.worker.seeds import inputs_of
 from matrix.worker.trial import Trial, attempt

@@ -104,7 +104,8 @@ class GpuWorker:
 
     def _spin(self, request: dict[str, Any]) -> dict[str, Any]:
         """Windows of the spin and of one of no duration (what a window costs by itself), each with the
-        GPU's own ``[start, end]`` in ns."""
+        GPU's own ``[start, end]`` in ns.
+        """
         samples = int(request.get("samples", 20))
         figures = {}
         for name, duration in (("spin", int(request["duration_ns"])), ("empty", 0)):

@@ -80,13 +80,13 @@ class Make:
     def full(self, shape: Sequence[int], value: float, dtype: str) -> torch.Tensor:
         return torch.full(tuple(shape), value, dtype=torch.float64).to(dtype_of(dtype)).to(self.device)
 
-    def _words(self, n: int) -> np.ndarray:  # type: ignore[type-arg]
+    def _words(self, n: int) -> np.ndarray:
         key = hashlib.sha256(f"{self._seed}#{self._calls}".encode()).digest()
         self._calls += 1
         generator = np.random.Philox(key=np.frombuffer(key[:16], dtype=np.uint64))
         return np.asarray(generator.random_raw(n), dtype=np.uint64).reshape(-1)
 
-    def _tensor(self, values: np.ndarray, shape: Sequence[int], dtype: str) -> torch.Tensor:  # type: ignore[type-arg]
+    def _tensor(self, values: np.ndarray, shape: Sequence[int], dtype: str) -> torch.Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(values).reshape(tuple(shape)))
         # bf16 and fp8 round from float32 on every release; from float64 some round twice and some do not.
         if tensor.dtype == torch.float64 and dtype != "fp64":
@@ -97,7 +97,7 @@ class Make:
 class Blank(Make):
     """Makes inputs that are never read: the same shapes over lazily zeroed memory, so that size is free."""
 
-    def _words(self, n: int) -> np.ndarray:  # type: ignore[type-arg]
+    def _words(self, n: int) -> np.ndarray:
         raise NotImplementedError
 
     def normal(self, shape: Sequence[int], dtype: str, *, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:

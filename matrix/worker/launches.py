@@ -70,7 +70,7 @@ class Recorder:
         originals = (JITFunction.run, Autotuner.run)
         recorder = self
 
-        def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        def run(self: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:  # noqa: ARG001 - always one
             return recorder._compile(originals[0], self, args, grid, kwargs)
 
         def tune(self: Any, *args: Any, **kwargs: Any) -> Any:

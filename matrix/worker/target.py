@@ -126,7 +126,7 @@ def stand_in(profile: Profile) -> None:
 
 
 @contextlib.contextmanager
-def _no_device(device: Any = None) -> Iterator[None]:
+def _no_device(_device: Any = None) -> Iterator[None]:
     yield
 
 

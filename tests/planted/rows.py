@@ -6,7 +6,7 @@ import triton.language as tl
 
 from matrix import Case, Tolerance
 
-POINTS = [{"rows": 8, "cols": 128}, {"rows": 3, "cols": 100}, {"rows": 1, "cols": 1}, {"rows": 5, "cols": 257}]
+POINTS = [{"rows": 8, "cols": 128}, {"rows": 5, "cols": 257}, {"rows": 1, "cols": 1}]
 
 
 def row_inputs(make, p):
@@ -14,7 +14,9 @@ def row_inputs(make, p):
 
 
 def rowwise(name, run, reference, tag, inputs=row_inputs, dtypes=("fp32", "fp16"), points=(), **fields):
-    own = [{**point, "dtype": dtype} for point in (points or POINTS) for dtype in dtypes]
+    chosen = points or POINTS
+    own = [{**point, "dtype": dtype} for point in chosen[:2] for dtype in dtypes]
+    own += [{**point, "dtype": dtypes[0]} for point in chosen[2:]]
     return Case(name=name, run=run, reference=reference, inputs=inputs, interpret=own, tags=[tag], **fields)
 
 
@@ -113,7 +115,7 @@ def softmax_without_shift(x):
 def norm_kernel(x_ptr, out_ptr, cols, row_step, col_step, ONE_PASS: tl.constexpr, FIXED: tl.constexpr, BLOCK: tl.constexpr):
     row, col = tl.program_id(0), tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * row_step + col * col_step, mask=col < cols, other=0.0).to(tl.float32)
-    count = FIXED if FIXED else cols
+    count = FIXED or cols
     mean = tl.sum(x, 0) / count
     if ONE_PASS:
         variance = tl.sum(x * x, 0) / count - mean * mean  # cancels where the mean is large

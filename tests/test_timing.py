@@ -1,0 +1,370 @@
+"""The order of a measurement, its decisions and its validity, with arms made of numbers and a fake GPU.
+
+Nothing here shows that a time is right: that only a GPU can (``triton-matrix doctor --gpu``).
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from worker_client import FAKE_GPU, Client
+
+from matrix.errors import UsageError
+from matrix.gpu import Nvml, Reading
+from matrix.model import Outcome
+from matrix.statistics import Decision, StoppingRule
+from matrix.timing import COLD, WARM, ArmFailed, Opened, Round, TimingPlan, WorkerArm, measure
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Workshop
+
+PLAN = TimingPlan(rule=StoppingRule(looks=(6, 9, 12)))
+
+
+@dataclass
+class FakeArm:
+    """An arm made of numbers: samples scatter around ``true_us``, placements and clocks as told."""
+
+    name: str
+    true_us: float
+    log: list[str] = field(default_factory=list)
+    place: float = 0.0015
+    noise: float = 0.003
+    clock_mhz: float | None = 1980.0
+    queue_full: bool = True
+    drift: Any = None  # shared by the arms of one GPU: the round's own factor
+    seed: int = 0
+    fails: Outcome | None = None
+    placed: float = 0.0
+    is_open: bool = False
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng([self.seed, *self.name.encode()])
+
+    def open(self, placement: int, *, estimate: bool) -> Opened:
+        if self.fails:
+            raise ArmFailed(self.fails, "as told")
+        self.log.append(f"open {self.name} {placement}")
+        self.placed, self.is_open = float(self.random.normal(0, self.place)), True
+        return Opened(estimate_us={COLD: self.true_us, WARM: self.true_us} if estimate else {})
+
+    def round(self, samples: int, cache: str, calls: int) -> Round:
+        assert self.is_open
+        self.log.append(f"{cache} {self.name} {samples}x{calls}")
+        factor = next(self.drift) if self.drift else 1.0
+        scatter = np.exp(self.placed + self.random.normal(0, self.noise, samples)) * factor
+        return Round(
+            samples_us=tuple(self.true_us * scatter),
+            queue_full=self.queue_full,
+            clock_mhz=self.clock_mhz,
+            busy_us=self.true_us * samples * calls,
+        )
+
+    def close(self, *, forget: bool) -> None:
+        self.log.append(f"close {self.name} {forget}")
+        self.is_open = False
+
+
+def trio(ratio: float = 1.0, true_us: float = 60.0, **candidate: Any) -> tuple[FakeArm, FakeArm, FakeArm]:
+    log: list[str] = []
+    return (
+        FakeArm("baseline", true_us, log),
+        FakeArm("candidate", true_us * ratio, log, **candidate),
+        FakeArm("control", true_us, log),
+    )
+
+
+def run(arms: tuple[FakeArm, FakeArm, FakeArm], plan: TimingPlan = PLAN, **more: Any) -> Any:
+    return measure(arms[0], [arms[1]], arms[2], plan=plan, **more)
+
+
+def test_rounds_are_interleaved_and_their_order_reversed_every_other_round() -> None:
+    arms = trio()
+    run(arms)
+    rounds = [line.split()[1] for line in arms[0].log if line.startswith("cold")]
+    assert rounds[:6] == ["baseline", "candidate", "control", "control", "candidate", "baseline"]
+
+
+def test_buffers_move_between_blocks_and_everything_is_closed_at_the_end() -> None:
+    arms = trio()
+    record = run(arms)
+    opened = [int(line.split()[2]) for line in arms[0].log if line.startswith("open baseline")]
+    assert opened == list(range(len(opened)))
+    assert len(opened) == len({r.block for r in record.rounds}) >= 6
+    assert arms[0].log[-3:] == [f"close {name} True" for name in ("baseline", "candidate", "control")]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "decision"), [(1.0, Decision.SAME), (1.03, Decision.SLOWER), (0.95, Decision.FASTER), (3.1, Decision.SLOWER)]
+)
+def test_a_candidate_is_decided(ratio: float, decision: Decision) -> None:
+    record = run(trio(ratio))
+    assert record.decisions["candidate"] == decision
+    assert record.stopped == "decided"
+
+
+def test_raw_samples_are_kept_by_arm_round_and_cache() -> None:
+    record = run(trio())
+    cold, warm = (record.samples_us("candidate", cache) for cache in (COLD, WARM))
+    assert len(cold) == sum(len(r.samples_us) for r in record.rounds if r.arm == "candidate" and r.cache == COLD)
+    assert len(warm) == PLAN.warm_rounds * record.samples_per_round
+    assert [len(block) for block in record.log_ratios("candidate")] == [PLAN.rounds_per_block] * 6
+
+
+def test_what_drifts_for_all_arms_alike_does_not_count() -> None:
+    """Clocks fall by a fifth over the measurement: every round is hit, and the pairs are not."""
+    steps = iter(np.repeat(np.linspace(1.0, 1.2, 1000), 3))
+    arms = trio(1.03)
+    for arm in arms:
+        arm.drift = steps
+    assert run(arms).decisions["candidate"] == Decision.SLOWER
+
+
+def test_short_kernels_are_batched_and_judged_warm() -> None:
+    record = run(trio(true_us=4.0))
+    assert (record.judged_cache, record.calls) == (WARM, 25)
+    assert record.decisions["candidate"] == Decision.SAME
+
+
+def test_all_arms_are_batched_alike_where_one_is_short() -> None:
+    arms = trio(0.8, true_us=11.0)
+    run(arms)
+    assert {line.split("x")[1] for line in arms[0].log if "x" in line} == {"12"}
+
+
+def test_a_kernel_too_short_for_any_batch_is_said_to_be() -> None:
+    with pytest.raises(ArmFailed) as failure:
+        run(trio(true_us=0.2))
+    assert failure.value.outcome == Outcome.TOO_SHORT
+
+
+def test_long_kernels_get_fewer_samples_so_that_the_first_look_is_within_the_budget() -> None:
+    record = run(trio(1.1, true_us=5000.0))
+    assert record.samples_per_round == 5
+    assert record.decisions["candidate"] == Decision.SLOWER
+    assert record.gpu_us < 2e6
+
+
+def test_the_end_of_the_budget_is_the_last_look() -> None:
+    arms = trio(1.5, true_us=50_000.0)
+    record = run(arms)
+    assert record.stopped == "decided"
+    assert len({r.block for r in record.rounds}) < PLAN.rule.looks[0]
+    undecided = run(trio(1.006, true_us=50_000.0))
+    assert (undecided.stopped, undecided.decisions["candidate"]) == ("budget", Decision.UNDECIDED)
+
+
+def test_an_arm_that_cannot_be_opened_ends_the_cell_with_its_outcome_and_the_rest_is_closed() -> None:
+    arms = trio(fails=Outcome.OUT_OF_MEMORY)
+    with pytest.raises(ArmFailed, match="out_of_memory"):
+        run(arms)
+    assert arms[0].log[-1].startswith("close control")
+
+
+def test_a_difference_in_time_alone_is_not_called() -> None:
+    """The candidate's GPU ran at a lower clock: slower in time, the same in cycles."""
+    record = run(trio(1.05, clock_mhz=1980.0 / 1.05))
+    assert record.decisions_in_time["candidate"] == Decision.SLOWER
+    assert record.decisions_in_cycles["candidate"] == Decision.SAME
+    assert record.decisions["candidate"] == Decision.UNDECIDED
+    assert "SM clock" in record.problems["candidate"][0]
+
+
+def test_without_clocks_time_decides() -> None:
+    arms = trio(1.05)
+    for arm in arms:
+        arm.clock_mhz = None
+    assert run(arms).decisions["candidate"] == Decision.SLOWER
+
+
+def test_a_queue_that_ran_empty_is_a_problem_of_that_arm() -> None:
+    record = run(trio(queue_full=False))
+    assert "queue ran empty" in record.problems["candidate"][0]
+    assert record.problems["baseline"] == ()
+
+
+def test_throttling_in_one_arm_only_is_a_problem() -> None:
+    arms = trio()
+    total = {"hw_thermal_slowdown": 0}
+
+    def read() -> Reading:
+        # Two readings around each turn; the counter moves only around the candidate's.
+        if arms[0].log and "cold candidate" in arms[0].log[-1]:
+            total["hw_thermal_slowdown"] += 1_000_000
+        return reading(dict(total))
+
+    record = run(arms, read=read)
+    assert "hw_thermal_slowdown in one arm" in record.problems["candidate"][0]
+    assert "hw_thermal_slowdown" in record.warnings["candidate"][0]
+    assert all(len(r.readings) == 2 for r in record.rounds)
+
+
+def reading(throttled: dict[str, int]) -> Reading:
+    return Reading(sm_mhz=1980, memory_mhz=3201, power_w=400.0, temperature_c=50, reasons=(), throttled_ns=throttled)
+
+
+def test_planted_differences_are_found_and_none_is_made_up() -> None:
+    """The issue's figures, on arms as noisy as those of an H200."""
+    found = {0.0: 0, 2.0: 0}
+    for extra in found:
+        for cell in range(40):
+            arms = trio(1 + extra / 100)
+            for arm in arms:
+                arm.seed = cell
+                arm.__post_init__()
+            found[extra] += run(arms).decisions["candidate"] in (Decision.SLOWER, Decision.FASTER)
+    assert found[2.0] >= 38
+    assert found[0.0] == 0
+
+
+@pytest.fixture(scope="module")
+def interpreter(workshop: Workshop) -> Path:
+    return workshop.environment("triton3.9.0-torch2.15.0").interpreter
+
+
+def test_a_worker_serves_an_arm(interpreter: Path, tmp_path: Path) -> None:
+    """The requests and replies of the real worker; its fake GPU's figures mean nothing."""
+    path = tmp_path / "case.py"
+    path.write_text(ARM_CASE)
+    plan = TimingPlan(rule=StoppingRule(looks=(2,)), rounds_per_block=2, warm_rounds=1, most_samples=10)
+    with Client(interpreter, "gpu", main=FAKE_GPU) as worker:
+        arms = [
+            WorkerArm(name, worker.ask, path=str(path), case="copy", params={"n": 64}) for name in ("one", "other")
+        ]
+        record = measure(arms[0], [arms[1]], plan=plan)
+        assert worker("device")["name"] == "fake"
+        with pytest.raises(ArmFailed, match="run_error"):
+            WorkerArm("bad", worker.ask, path=str(path), case="raises", params={}).open(0, estimate=True)
+        part = worker("arm_open", path=str(path), case="nothing", params={})
+        assert part["outcome"] == "not_launched"
+        assert worker("correctness", path=str(path), case="copy", params={"n": 65})["outcome"] == "passed"
+    assert record.opened["one"].kernels[0]["name"] == "copy_kernel"
+    assert len(record.rounds) == 2 * 2 * 2 + 2
+    assert all(len(r.samples_us) == 10 for r in record.rounds)
+
+
+ARM_CASE = """
+import torch, triton, triton.language as tl
+from matrix import Case
+
+@triton.jit
+def copy_kernel(x, out, n, step, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i * step, mask=i < n), mask=i < n)
+
+def copy(x):
+    out = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), x.stride(0), BLOCK=64)
+    return out
+
+def raises(x):
+    raise OSError("no such thing")
+
+def vector(make, p):
+    return [make.normal((p.get("n", 8),), "fp32")]
+
+cases = [
+    Case(name="copy", run=copy, reference=lambda x: x.clone(), inputs=vector, interpret=[{"n": 64}]),
+    Case(name="raises", run=raises, inputs=vector),
+    Case(name="nothing", run=lambda x: x, inputs=vector),
+]
+"""
+
+
+class FakeNvml(types.SimpleNamespace):
+    """As much of ``pynvml`` as is used, with one GPU that knows the older counters only."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU, NVML_SUCCESS = 1, 2, 0, 0
+    NVML_PERF_POLICY_POWER, NVML_PERF_POLICY_THERMAL, NVML_PERF_POLICY_BOARD_LIMIT = 0, 1, 3
+    nvmlClocksEventReasonSwPowerCap = 4  # noqa: N815
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__(locked=[], actual=1980, may_lock=True)
+
+    def __getattr__(self, name: str) -> Any:
+        answers = {
+            "nvmlInit": None,
+            "nvmlShutdown": None,
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": "handle",
+            "nvmlDeviceGetUUID": b"GPU-1",
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
+            "nvmlDeviceGetMemoryInfo": types.SimpleNamespace(total=141 << 30),
+            "nvmlSystemGetDriverVersion": "580.0",
+            "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+            "nvmlDeviceGetPowerUsage": 412_000,
+            "nvmlDeviceGetTemperature": 55,
+            "nvmlDeviceGetCurrentClocksEventReasons": 4,
+            "nvmlDeviceGetViolationStatus": types.SimpleNamespace(violationTime=7),
+        }
+        if name in answers:
+            return lambda *_: answers[name]
+        if name == "nvmlDeviceGetFieldValues":
+            return self._unsupported
+        raise AttributeError(name)
+
+    def _unsupported(self, *_: Any) -> Any:
+        raise self.NVMLError("not supported")
+
+    def nvmlDeviceGetClockInfo(self, _: Any, kind: int) -> int:  # noqa: N802
+        return int(self.actual) if kind == self.NVML_CLOCK_SM else 3201
+
+    def nvmlDeviceSetGpuLockedClocks(self, _: Any, low: int, high: int) -> None:  # noqa: N802
+        if not self.may_lock:
+            raise self.NVMLError("insufficient permissions")
+        self.locked.append((low, high))
+
+    def nvmlDeviceResetGpuLockedClocks(self, _: Any) -> None:  # noqa: N802
+        self.locked.append("released")
+
+
+def test_a_gpu_is_read_in_this_process() -> None:
+    with Nvml(FakeNvml()) as nvml:
+        (gpu,) = nvml.gpus()
+        found = nvml.reading(gpu.uuid)
+    assert (gpu.uuid, gpu.target, gpu.power_limit_w) == ("GPU-1", "sm_90", 700.0)
+    assert (found.sm_mhz, found.memory_mhz, found.power_w, found.reasons) == (1980, 3201, 412.0, ("sw_power_cap",))
+    assert found.throttled_ns["sw_power_cap"] == 7
+
+
+def test_a_clock_lock_is_read_back_and_released_whatever_happens() -> None:
+    library = FakeNvml()
+    library.actual = 1500
+    nvml = Nvml(library)
+    with nvml.locked_clocks("GPU-1", 1500, lambda: None) if nvml.gpus() else pytest.fail() as actual:
+        assert actual == 1500
+    assert library.locked == [(1500, 1500), "released"]
+    with pytest.raises(ZeroDivisionError), nvml.locked_clocks("GPU-1", 1500, lambda: None):
+        raise ZeroDivisionError
+    assert library.locked[-1] == "released"
+
+
+def test_a_clock_lock_that_does_not_hold_is_released_and_said() -> None:
+    library = FakeNvml()
+    nvml = Nvml(library)
+    nvml.gpus()
+    library.actual = 1700
+    with pytest.raises(UsageError, match="1980 MHz and runs at 1700"), nvml.locked_clocks("GPU-1", 1980, lambda: None):
+        pytest.fail("not reached")
+    assert library.locked[-1] == "released"
+
+
+def test_clocks_that_may_not_be_locked_say_what_to_do() -> None:
+    library = FakeNvml()
+    library.may_lock = False
+    nvml = Nvml(library)
+    nvml.gpus()
+    with pytest.raises(UsageError) as failure, nvml.locked_clocks("GPU-1", 1980, lambda: None):
+        pytest.fail("not reached")
+    assert "--lock-clocks" in failure.value.hint
