@@ -25,7 +25,7 @@ CONTROL = os.environ.get("MATRIX_CONTROL", "")
 # Where the user works: their matrix.toml and the .matrix folder.
 PROJECT = Path(os.environ.get("MATRIX_PROJECT") or HERE)
 
-nox.needs_version = ">=2026.2"
+nox.needs_version = ">=2026.10"
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["matrix"]
 
@@ -98,7 +98,7 @@ def _matrix(session: nox.Session, *arguments: str) -> None:
         sys.exit(code if code > 0 else 128 - code)
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", allow_parallel=True)
 @nox.parametrize("environment", [nox.param(name, id=name) for name in _environment_ids()])
 def env(session: nox.Session, environment: str) -> None:
     """Build one isolated environment: resolve, lock, install."""

@@ -79,7 +79,9 @@ router_top_k = Case(
     inputs=lambda make, p: [make.normal((p.rows, p.cols), p.dtype)],
     axes={"dtype": ["fp32", "fp16"]},
     interpret=[{"rows": 2, "cols": 29, "k": 4, "dtype": "fp32"}, {"rows": 2, "cols": 8, "k": 8, "dtype": "fp16"}],
-    correctness=[{"rows": r, "cols": c, "k": k} for r, c, k in [(1, 8, 8), (127, 60, 4), (4097, 128, 8), (1009, 256, 16)]],
+    correctness=[
+        {"rows": r, "cols": c, "k": k} for r, c, k in [(1, 8, 8), (127, 60, 4), (4097, 128, 8), (1009, 256, 16)]
+    ],
     timing=[{"rows": 65536, "cols": 32, "k": 4, "dtype": "fp32"}],
     triton=">=3.4",  # tl.topk appears
     bytes_moved=lambda p: p.rows * p.cols * BYTES[p.dtype],

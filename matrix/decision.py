@@ -2,7 +2,8 @@
 
 | rows | sentence | exit code |
 | --- | --- | --- |
-| any regressed, code risk or mixed | Do not upgrade. | 1 |
+| any regressed | Do not upgrade. | 1 |
+| else any code risk or mixed | Measure before upgrading. | 1 |
 | else any incomplete or unexpected pass, or no row at all | Incomplete: ... | 3 |
 | else | Nothing regressed. | 0 |
 
@@ -68,8 +69,10 @@ def exit_code(rows: Sequence[VerdictRecord]) -> ExitCode:
 
 
 def _sentence(counts: Mapping[Verdict, int], total: int) -> str:
-    if any(counts.get(verdict) for verdict in REGRESSIONS):
+    if counts.get(Verdict.REGRESSED):
         return "Do not upgrade."
+    if any(counts.get(verdict) for verdict in REGRESSIONS):
+        return "Measure before upgrading."  # read off the code: a reason to measure, not a measurement
     if not total:
         return "Incomplete: nothing was judged."
     gaps, passes = counts.get(Verdict.INCOMPLETE, 0), counts.get(Verdict.UNEXPECTED_PASS, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from matrix.cache import key_of
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matrix.execute import Bench, Measured
 
 # Disassembling has a fixed cost a call and results should be kept now and then.
-_BATCH = 96
+_BATCH = 48
 
 
 def facts_of(
@@ -40,11 +41,18 @@ def facts_of(
     for key, (target, _) in kernels.items():
         if key not in found:
             by_target.setdefault(target, []).append(key)
-    for target, keys in by_target.items():
-        for start in range(0, len(keys), _BATCH):
-            batch = keys[start : start + _BATCH]
-            found |= _work_out(bench, target, batch, [kernels[key][1] for key in batch])
-            tick(len(batch))
+    batches = [
+        (target, keys[start : start + _BATCH])
+        for target, keys in by_target.items()
+        for start in range(0, len(keys), _BATCH)
+    ]
+    with ThreadPoolExecutor(bench.slots) as pool:  # most of the time goes into the disassembler's processes
+        futures = [
+            pool.submit(_work_out, bench, target, keys, [kernels[key][1] for key in keys]) for target, keys in batches
+        ]
+        for future in futures:
+            found |= future.result()
+            tick(len(future.result()))
     return found
 
 

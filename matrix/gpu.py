@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from matrix.errors import UsageError
 
@@ -78,12 +78,14 @@ class Nvml:
 
     def __init__(self, library: Any = None) -> None:
         if library is None:
-            import pynvml as library  # noqa: PLC0415 - the one place that needs the driver's library
+            import pynvml  # noqa: PLC0415 - the one place that needs the driver's library
+
+            library = pynvml
         self._nvml = library
         self._nvml.nvmlInit()
         self._handles: dict[str, Any] = {}
 
-    def __enter__(self) -> Nvml:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

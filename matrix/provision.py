@@ -108,7 +108,7 @@ def _by_nox(ids: list[str], configuration: Configuration, root: Path) -> None:
     """Run the noxfile's ``env`` sessions. What fails is seen by what is not ready afterwards."""
     if not ids:
         return
-    command = [sys.executable, "-P", "-m", "nox", "-f", str(noxfile()), "--no-error-on-missing-interpreters"]
+    command = [sys.executable, "-P", "-m", "nox", "-f", str(noxfile()), "--parallel", "auto"]
     told = {
         "MATRIX_CONTROL": sys.executable,
         "MATRIX_PROJECT": str(root),

@@ -108,9 +108,7 @@ def t_interval(values: Sequence[float] | NDArray[np.float64], alpha: float) -> I
     return Interval(estimate=estimate, low=estimate - reach, high=estimate + reach, confidence=1 - alpha)
 
 
-def bootstrap_interval(
-    blocks: Blocks, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Interval:
+def bootstrap_interval(blocks: Blocks, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
     """The percentile interval of the mean over blocks of the median over rounds, both drawn anew."""
     rows = [np.asarray(block, dtype=np.float64) for block in blocks if len(block)]
     if not rows:
@@ -188,7 +186,7 @@ def agree(time: Decision, cycles: Decision) -> Decision:
     otherwise               undecided
     ==========  ==========  =========
     """
-    if time == Decision.SAME or time == cycles:
+    if time in (Decision.SAME, cycles):
         return time
     return Decision.UNDECIDED
 

@@ -1,8 +1,6 @@
 """Timing a cell: arms of several environments interleaved in rounds, until decided or out of budget.
 
-The seam is :class:`Arm`: something that can be opened, asked for a round and closed. On a host with a GPU an
-arm is a resident worker (:class:`WorkerArm`); the tests of this module drive it with arms made of
-numbers, so nothing here needs a GPU.
+Arms come through one seam, :class:`matrix.arms.Arm`.
 
 Block by block, every arm is opened with its buffers at another place, all arms take their rounds in an
 order that is reversed every other round, and all are closed. After each look of the stopping rule, what is
@@ -15,116 +13,19 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
+from matrix.arms import COLD, WARM, Arm, ArmFailed, Opened
 from matrix.model import Outcome
-from matrix.statistics import (
-    CLOCK_CV_LIMIT,
-    Decision,
-    StoppingRule,
-    agree,
-    coefficient_of_variation,
-    is_bimodal,
-    log_ratio,
-    midmean,
-)
+from matrix.rounds import TimedRound, paired, problems, warnings
+from matrix.statistics import Decision, StoppingRule, agree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from matrix.gpu import Reading
 
-COLD, WARM = "cold", "warm"
 SHORTEST_US = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """An arm that is ready, with what its first calls showed."""
-
-    estimate_us: Mapping[str, float]
-    kernels: tuple[Mapping[str, Any], ...] = ()
-    configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    first_call_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
-    """One arm's turn in one round: raw samples in us, and whether they may be used."""
-
-    samples_us: tuple[float, ...]
-    queue_full: bool = True
-    clock_mhz: float | None = None
-    busy_us: float = 0.0
-    attempts: int = 1
-
-
-class ArmFailed(Exception):
-    """An arm could not be opened or timed; carries the cell's outcome."""
-
-    def __init__(self, outcome: Outcome, reason: str) -> None:
-        super().__init__(f"{outcome}: {reason}")
-        self.outcome = outcome
-        self.reason = reason
-
-
-class Arm(Protocol):
-    """One environment's kernel, resident on the GPU. Every method may raise :class:`ArmFailed`."""
-
-    @property
-    def name(self) -> str: ...
-
-    def open(self, placement: int, *, estimate: bool) -> Opened: ...
-
-    def round(self, samples: int, cache: str, calls: int) -> Round: ...
-
-    def close(self, *, forget: bool) -> None: ...
-
-
-class WorkerArm:
-    """An arm served by a resident worker. ``ask`` sends one request and returns the reply's part."""
-
-    def __init__(
-        self,
-        name: str,
-        ask: Callable[[dict[str, Any]], dict[str, Any]],
-        *,
-        path: str,
-        case: str,
-        params: Mapping[str, Any],
-        pinned: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        self.name = name
-        self._ask = ask
-        self._cell = {"path": path, "case": case, "params": dict(params), "pinned": dict(pinned or {})}
-
-    def open(self, placement: int, *, estimate: bool) -> Opened:
-        part = self._part({"op": "arm_open", **self._cell, "placement": placement, "estimate": estimate})
-        return Opened(
-            estimate_us=part["estimate_us"],
-            kernels=tuple(part["kernels"]),
-            configurations=part["configurations"],
-            first_call_seconds=part["first_call_seconds"],
-        )
-
-    def round(self, samples: int, cache: str, calls: int) -> Round:
-        part = self._part({"op": "arm_round", "samples": samples, "cache": cache, "calls": calls})
-        return Round(
-            samples_us=tuple(part["samples_us"]),
-            queue_full=part["queue_full"],
-            clock_mhz=part["clock_mhz"],
-            busy_us=part["busy_us"],
-            attempts=part["attempts"],
-        )
-
-    def close(self, *, forget: bool) -> None:
-        self._part({"op": "arm_close", "forget": forget})
-
-    def _part(self, request: dict[str, Any]) -> dict[str, Any]:
-        part = self._ask(request)
-        if part["outcome"] != Outcome.PASSED:
-            raise ArmFailed(Outcome(part["outcome"]), part.get("reason", ""))
-        return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,21 +42,6 @@ class TimingPlan:
     most_calls: int = 200
     budget_us: float = 2e6  # GPU time of the cell, all arms, flushes included
     warm_rounds: int = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedRound:
-    """One arm's samples in one round of one block."""
-
-    arm: str
-    block: int
-    round: int
-    cache: str
-    samples_us: tuple[float, ...]
-    queue_full: bool
-    clock_mhz: float | None
-    busy_us: float
-    readings: tuple[Reading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,26 +94,6 @@ def measure(
         session.close(forget=True)
 
 
-def paired(
-    rounds: Sequence[TimedRound], arm: str, baseline: str, cache: str, *, cycles: bool = False
-) -> list[list[float]]:
-    """Log-ratios of ``arm`` to ``baseline`` by round, in blocks; rounds without both (or without a clock
-    where ``cycles``) are left out.
-    """
-    mine = {(r.block, r.round): r for r in rounds if r.arm == arm and r.cache == cache}
-    base = {(r.block, r.round): r for r in rounds if r.arm == baseline and r.cache == cache}
-    blocks: dict[int, list[float]] = {}
-    for key in sorted(mine.keys() & base.keys()):
-        ratio = log_ratio(mine[key].samples_us, base[key].samples_us)
-        if cycles:
-            one, other = mine[key].clock_mhz, base[key].clock_mhz
-            if not one or not other:
-                continue
-            ratio += math.log(one / other)
-        blocks.setdefault(key[0], []).append(ratio)
-    return [blocks[block] for block in sorted(blocks)]
-
-
 class _Session:
     """The state of one cell's measurement."""
 
@@ -246,13 +112,14 @@ class _Session:
         self._opened: dict[str, Opened] = {}
         self._gpu_us = 0.0
         self._calls, self._samples, self._cache = 1, plan.samples, COLD
+        self._rounds_per_block = plan.rounds_per_block
 
     def run(self) -> TimingRecord:
         began, stopped = time.perf_counter(), "looks"
         decided: dict[str, dict[str, Decision]] = {"time": {}, "cycles": {}, "both": {}}
         for block in range(self._plan.rule.last_look):
             self._open(block)
-            self._block(block, self._plan.rounds_per_block, self._cache)
+            self._block(block, self._rounds_per_block, self._cache)
             spent = self._gpu_us >= self._plan.budget_us
             # The look at the budget's end takes the place of one that will not come.
             if spent or block + 1 in self._plan.rule.looks:
@@ -264,7 +131,7 @@ class _Session:
                 stopped = "budget"
                 break
         if self._cache == COLD:
-            self._block(self._rounds[-1].block, self._plan.warm_rounds, WARM)
+            self._block(self._rounds[-1].block, min(self._plan.warm_rounds, self._rounds_per_block), WARM)
         return self._record(decided, stopped, time.perf_counter() - began)
 
     def close(self, *, forget: bool) -> None:
@@ -291,10 +158,10 @@ class _Session:
                 raise ArmFailed(Outcome.TOO_SHORT, reason)
         window = max(opened.estimate_us[self._cache] for opened in self._opened.values()) * self._calls
         wanted = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
-        # Of a long kernel, few samples in many blocks tell more than many in few.
-        turns = plan.rule.looks[0] * plan.rounds_per_block * len(self._arms)
-        affordable = int(plan.budget_us / (turns * window))
-        self._samples = max(min(wanted, affordable), plan.fewest_samples)
+        # Of a long kernel, few samples and rounds in many blocks tell more than many in few.
+        affordable = plan.budget_us / (plan.rule.looks[0] * len(self._arms) * window)
+        self._samples = max(min(wanted, int(affordable / plan.rounds_per_block)), plan.fewest_samples)
+        self._rounds_per_block = max(1, min(plan.rounds_per_block, int(affordable / self._samples)))
 
     def _block(self, block: int, rounds: int, cache: str) -> None:
         for number in range(rounds):
@@ -361,57 +228,3 @@ class _Session:
             wall_seconds=seconds,
             stopped=stopped,
         )
-
-
-_QUEUE_SHARE = 0.9
-_CLOCK_DIFFERENCE = 0.01
-# What the hardware does to protect itself. Running into the power cap is everyday life on a data-centre GPU.
-_HARDWARE = ("hw_thermal_slowdown", "hw_power_brake", "hw_slowdown", "sw_thermal_slowdown")
-
-
-def problems(rounds: Sequence[TimedRound], arm: str, baseline: str, cache: str) -> tuple[str, ...]:
-    """What makes an arm's figures unusable."""
-    mine = [r for r in rounds if r.arm == arm and r.cache == cache]
-    base = [r for r in rounds if r.arm == baseline and r.cache == cache]
-    found = []
-    full = sum(r.queue_full for r in mine)
-    if mine and full < _QUEUE_SHARE * len(mine):
-        found.append(f"the queue ran empty in {len(mine) - full} of {len(mine)} rounds: run() waits for the GPU")
-    throttled = {name: _throttled_ns(mine, name) for name in _HARDWARE}
-    for name, nanoseconds in throttled.items():
-        if bool(nanoseconds) != bool(_throttled_ns(base, name)):
-            found.append(f"{name} in one arm and not in the other")
-    clocks, others = _clocks(mine), _clocks(base)
-    if clocks and others:
-        ratio = midmean(clocks) / midmean(others)
-        if abs(math.log(ratio)) > _CLOCK_DIFFERENCE:
-            found.append(f"the SM clock was {ratio - 1:+.1%} against the baseline's")
-    return tuple(found)
-
-
-def warnings(rounds: Sequence[TimedRound], arm: str, cache: str) -> tuple[str, ...]:
-    """What a reader should know about an arm's figures, though they stand."""
-    mine = [r for r in rounds if r.arm == arm and r.cache == cache]
-    found = []
-    variation = coefficient_of_variation(_clocks(mine))
-    if variation > CLOCK_CV_LIMIT:
-        found.append(f"the SM clock varied by {variation:.1%} over the rounds")
-    if is_bimodal([us for r in mine for us in r.samples_us]):
-        found.append("the samples fall into two groups")
-    for name in ("sw_power_cap", *_HARDWARE):
-        if nanoseconds := _throttled_ns(mine, name):
-            found.append(f"{name} for {nanoseconds / 1e6:.1f} ms")
-    return tuple(found)
-
-
-def _clocks(rounds: Sequence[TimedRound]) -> list[float]:
-    return [r.clock_mhz for r in rounds if r.clock_mhz]
-
-
-def _throttled_ns(rounds: Sequence[TimedRound], name: str) -> int:
-    total = 0
-    for timed in rounds:
-        if len(timed.readings) == 2:
-            first, last = (reading.throttled_ns.get(name, 0) for reading in timed.readings)
-            total += max(0, last - first)
-    return total

@@ -30,7 +30,7 @@ class Clock:
 
 
 class Event:
-    def __init__(self, enable_timing=False):
+    def __init__(self, *, enable_timing):
         self.at = 0.0
 
     def record(self):

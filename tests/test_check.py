@@ -5,6 +5,9 @@ The same case files run on a GPU by the worker of kind ``gpu``; what only a GPU 
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from conftest import Workshop
 
 PLANTED = Path(__file__).parent / "planted"
-FAILED = {"passed": False, "invalid": False}
+HARMLESS = {"passed", "invalid", "refused", "not_run"}
 ALL = [
     "launched",
     "bounds",
@@ -63,7 +66,7 @@ SEEN_BY = {
     "wrong_stride": "written",
     "race_on_a_sum": "races",
     "race_between_blocks": "races",
-    "wrong_batch_step": "written",
+    "wrong_batch_step": "values",
 }
 
 
@@ -98,7 +101,7 @@ def check(worker: Client, path: str, name: str, params: dict[str, Any], dimensio
 
 
 def failures(part: dict[str, Any]) -> list[str]:
-    return [d["name"] for d in part["dimensions"] if FAILED.get(d["outcome"], d["outcome"] not in ("refused", "not_run"))]
+    return [d["name"] for d in part["dimensions"] if d["outcome"] not in HARMLESS]
 
 
 def test_all_planted_bugs_are_caught(worker: Client, planted: list[tuple[str, dict[str, Any]]]) -> None:
@@ -111,7 +114,7 @@ def test_all_planted_bugs_are_caught(worker: Client, planted: list[tuple[str, di
                 break
         else:
             missed.append(case["name"])
-    print(f"planted bugs caught on the interpreter: {len(seen)} of {len(bugs)}")
+    print(f"planted bugs caught on the interpreter: {len(seen)} of {len(bugs)}")  # noqa: T201 - the issue asks for it
     assert not missed
     assert len(bugs) == len(SEEN_BY) >= 12
 
@@ -123,7 +126,8 @@ def test_all_controls_pass(worker: Client, planted: list[tuple[str, dict[str, An
             part = check(worker, path, case["name"], params, ALL)
             if part["outcome"] != "passed" or failures(part):
                 failed.append((case["name"], params, part["outcome"], part["reason"]))
-    print(f"controls passed on the interpreter: {len(controls) - len({f[0] for f in failed})} of {len(controls)}")
+    passed = len(controls) - len({name for name, *_ in failed})
+    print(f"controls passed on the interpreter: {passed} of {len(controls)}")  # noqa: T201
     assert not failed
     assert len(controls) >= 20
 
@@ -152,10 +156,6 @@ print(json.dumps(passed))
 @pytest.mark.parametrize("file", ["elementwise", "rows", "programs"])
 def test_a_fixed_shape_allclose_passes_every_planted_bug(interpreter: Path, file: str) -> None:
     """Else catching them would show nothing."""
-    import json
-    import os
-    import subprocess
-
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"TRITON_INTERPRET": "1"}
     package = str(Path(__file__).resolve().parent.parent / "matrix")
     command = [str(interpreter), "-I", "-c", NAIVE, str(PLANTED / f"{file}.py"), package]
@@ -191,7 +191,9 @@ case = Case(
 """
 
 
-def write(folder: Path, *, before: str = "pass", which: str = "kernel", reference: str = "x * 2", fields: str = "") -> str:
+def write(
+    folder: Path, *, before: str = "pass", which: str = "kernel", reference: str = "x * 2", fields: str = ""
+) -> str:
     path = folder / "case.py"
     path.write_text(textwrap.dedent(CASE).format(before=before, which=which, reference=reference, fields=fields))
     return str(path)
@@ -255,4 +257,4 @@ def test_another_seed_gives_other_inputs_and_the_same_seed_the_same(worker: Clie
     asked = [worker("interpret", path=path, case="case", params={}, seed=seed) for seed in ("", "7", "7")]
     digests = [part["digests"]["reference"] for part in asked]
     assert digests[0] != digests[1] == digests[2]
-    assert digests == [part["digests"]["outputs"] for part in asked] or all(p["outcome"] == "passed" for p in asked)
+    assert all(part["outcome"] == "passed" for part in asked)

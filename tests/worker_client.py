@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER = ROOT / "matrix" / "worker" / "__main__.py"
@@ -31,7 +31,7 @@ class Client:
             env=kept,
         )
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         ready = self._tell({"kind": self.kind, "parent": os.getpid()})
         assert ready["ready"], ready
         return self

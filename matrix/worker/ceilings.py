@@ -35,9 +35,7 @@ def _copy(timer: Timer) -> float:
 def _matmul(timer: Timer) -> float:
     generator = torch.Generator(device=timer.device).manual_seed(0)
     shape = (_SIDE, _SIDE)
-    a, b = (
-        torch.randn(shape, dtype=torch.bfloat16, device=timer.device, generator=generator) for _ in range(2)
-    )
+    a, b = (torch.randn(shape, dtype=torch.bfloat16, device=timer.device, generator=generator) for _ in range(2))
     out = torch.empty_like(a)
     timer.warm_up(lambda: torch.mm(a, b, out=out), 50.0)
     samples = timer.round(lambda: torch.mm(a, b, out=out), _SAMPLES).samples_us

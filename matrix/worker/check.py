@@ -28,28 +28,25 @@ dimension made difficult has *refused* them, which is no failure.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, field
 
 import torch
 
 from matrix.case import Params
 from matrix.model import Outcome
-from matrix.worker import cases, failures, lanes, races, variants
+from matrix.worker import cases, dimensions, failures, lanes, races, variants
 from matrix.worker.cuda import is_cuda_error, outcome_of
+from matrix.worker.dimensions import FIRST, Dimension, Point
 from matrix.worker.gradients import gradients
-from matrix.worker.judging import judge, reference, same_bits, same_precision
-from matrix.worker.outputs import untouched
+from matrix.worker.judging import judge, plain_errors, reference, same_bits
 from matrix.worker.seeds import inputs_of
 from matrix.worker.trial import Trial, attempt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from typing import Any
 
-    from matrix.case import Case
 
-FIRST = ("launched", "bounds", "written", "inputs", "values")
 FURTHER = (
     "fresh",
     "repeat",
@@ -64,30 +61,7 @@ FURTHER = (
     "gradients",
 )
 ALL = FIRST + FURTHER
-_NO_FAILURE = (Outcome.PASSED, Outcome.REFUSED, Outcome.INVALID, Outcome.NOT_RUN)
 _REFUSALS = (ValueError, TypeError, AssertionError, NotImplementedError)
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """One dimension's outcome."""
-
-    name: str
-    outcome: Outcome
-    reason: str = ""
-    figures: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Point:
-    """The case at one point, with inputs and truth ready."""
-
-    case: Case
-    params: Params
-    device: torch.device
-    seed: str
-    inputs: list[Any]
-    truth: list[torch.Tensor]
 
 
 class Checker:
@@ -115,33 +89,35 @@ class Checker:
         try:
             point = self._point(request)
         except Exception as error:
-            return {**_raised(Outcome.CASE_ERROR, error), "restart": is_cuda_error(error)}
+            return {**dimensions.raised(Outcome.CASE_ERROR, error), "restart": is_cuda_error(error)}
         wanted = tuple(request.get("dimensions") or ALL)
         try:
             trial = attempt(point.case, point.inputs, point.params)
         except Exception as error:
-            return {**_raised(outcome_of(error), error), "restart": is_cuda_error(error)}
-        dimensions, restart = self._first(point, trial), False
+            return {**dimensions.raised(outcome_of(error), error), "restart": is_cuda_error(error)}
+        results, restart = self._first(point, trial), False
         for name in (n for n in FURTHER if n in wanted):
-            if any(d.outcome not in _NO_FAILURE for d in dimensions if d.name in FIRST):
-                dimensions.append(Dimension(name, Outcome.NOT_RUN, "an earlier dimension failed"))
+            if any(d.outcome not in dimensions.NO_FAILURE for d in results if d.name in FIRST):
+                results.append(Dimension(name, Outcome.NOT_RUN, "an earlier dimension failed"))
                 continue
             found, restart = self._guarded(name, point, trial)
             if found is not None:
-                dimensions.append(found)
+                results.append(found)
             if restart:
                 break
-        return {**_overall(dimensions), "digests": _digests(point, trial), "restart": restart}
+        return {**dimensions.overall(results), "digests": _digests(point, trial), "restart": restart}
 
     def _point(self, request: dict[str, Any]) -> Point:
         params = Params(request["params"])
         case = cases.find(request["path"], request["case"])
         seed = str(request.get("seed", ""))
         inputs = inputs_of(case, params, device=self._device, extra=seed)
-        return Point(case, params, self._device, seed, inputs, reference(case, inputs, params, exact=True))
+        truth = reference(case, inputs, params, exact=True)
+        errors = plain_errors(case, params, truth, self._device)
+        return Point(case, params, self._device, seed, inputs, truth, errors)
 
     def _first(self, point: Point, trial: Trial) -> list[Dimension]:
-        launched = _launched(point.case, trial)
+        launched = dimensions.launched(point.case, trial)
         if launched.outcome != Outcome.PASSED:
             return [launched]
         if len(trial.results) != len(point.truth):
@@ -149,10 +125,10 @@ class Checker:
             return [launched, Dimension("values", Outcome.CASE_ERROR, reason)]
         return [
             launched,
-            _bounds(trial),
-            _written(point, trial),
-            _inputs(point.case, trial),
-            _values(point, "values", point.inputs, point.truth, trial),
+            dimensions.bounds(trial),
+            dimensions.written(point, trial),
+            dimensions.inputs(point.case, trial),
+            dimensions.values(point, "values", point.inputs, point.truth, trial),
         ]
 
     def _guarded(self, name: str, point: Point, trial: Trial) -> tuple[Dimension | None, bool]:
@@ -177,12 +153,14 @@ class Checker:
         """A run with other inputs, judged like the first, launches and bounds included."""
         truth = reference(point.case, inputs, point.params, exact=True)
         trial = attempt(point.case, inputs, point.params)
-        return _all_of(name, [_launched(point.case, trial), _bounds(trial), _values(point, name, inputs, truth, trial)])
+        values = dimensions.values(point, name, inputs, truth, trial)
+        return dimensions.all_of(name, [dimensions.launched(point.case, trial), dimensions.bounds(trial), values])
 
     def _scaled(self, point: Point, *, large: bool) -> Dimension | None:
         if not variants.floats(point.inputs):
             return None
-        return self._changed(point, f"{'large' if large else 'small'}_values", variants.scaled(point.inputs, large=large))
+        name = "large_values" if large else "small_values"
+        return self._changed(point, name, variants.scaled(point.inputs, large=large))
 
     def _strided(self, point: Point, _: Trial) -> Dimension | None:
         positions = variants.stridable(point.inputs)
@@ -190,21 +168,23 @@ class Checker:
             return None
         strides = {i: variants.padded_strides(point.inputs[i]) for i in positions}
         trial = attempt(point.case, point.inputs, point.params, strides=strides)
-        return _all_of("strided", [_bounds(trial), _values(point, "strided", point.inputs, point.truth, trial)])
+        values = dimensions.values(point, "strided", point.inputs, point.truth, trial)
+        return dimensions.all_of("strided", [dimensions.bounds(trial), values])
 
     def _misaligned(self, point: Point, _: Trial) -> Dimension | None:
         if not variants.stridable(point.inputs):
             return None
         trial = attempt(point.case, point.inputs, point.params, shift=1)
-        return _all_of("misaligned", [_bounds(trial), _values(point, "misaligned", point.inputs, point.truth, trial)])
+        values = dimensions.values(point, "misaligned", point.inputs, point.truth, trial)
+        return dimensions.all_of("misaligned", [dimensions.bounds(trial), values])
 
     def _repeat(self, point: Point, first: Trial) -> Dimension:
         differing = 0
         for _ in range(self._repeats):
             again = attempt(point.case, point.inputs, point.params)
-            launched = _launched(point.case, again)
+            launched = dimensions.launched(point.case, again)
             if launched.outcome != Outcome.PASSED:
-                return _all_of("repeat", [launched])
+                return dimensions.all_of("repeat", [launched])
             differing += not same_bits(first.results, again.results)
         figures = {"repeats": self._repeats, "differing": differing}
         if differing and point.case.deterministic:
@@ -227,8 +207,8 @@ class Checker:
                 trial = attempt(point.case, point.inputs, point.params)
             if same_bits(first.results, trial.results):
                 continue
-            found = _values(point, "undefined_lanes", point.inputs, point.truth, trial)
-            if found.outcome not in _NO_FAILURE:  # other code may round otherwise
+            found = dimensions.values(point, "undefined_lanes", point.inputs, point.truth, trial)
+            if found.outcome not in dimensions.NO_FAILURE:  # other code may round otherwise
                 reason = f"lanes that a masked load without `other` leaves undefined reach the result: {found.reason}"
                 return Dimension("undefined_lanes", Outcome.WRONG, reason, found.figures)
         return Dimension("undefined_lanes", Outcome.PASSED)
@@ -250,76 +230,6 @@ class Checker:
             return None
         found = gradients(point.case, point.inputs, point.params, point.seed)
         return Dimension("gradients", **judge(point.case, *found))
-
-
-def _launched(case: Case, trial: Trial) -> Dimension:
-    missing = [name for name in case.kernels if name not in trial.launched]
-    if all(result.numel() == 0 for result in trial.results) and trial.results:
-        return Dimension("launched", Outcome.PASSED, "", {"launched": trial.launched})  # nothing to do
-    if trial.launched and not missing:
-        return Dimension("launched", Outcome.PASSED, "", {"launched": trial.launched})
-    if not trial.launched:
-        return Dimension("launched", Outcome.NOT_LAUNCHED, "run() launched no Triton kernel")
-    reason = f"run() did not launch {', '.join(missing)}; it launched {', '.join(dict.fromkeys(trial.launched))}"
-    return Dimension("launched", Outcome.NOT_LAUNCHED, reason)
-
-
-def _bounds(trial: Trial) -> Dimension:
-    outcome = Outcome.OUT_OF_BOUNDS if trial.breached else Outcome.PASSED
-    return Dimension("bounds", outcome, "; ".join(trial.breached))
-
-
-def _inputs(case: Case, trial: Trial) -> Dimension:
-    changed = [i for i in trial.modified if i not in case.modifies]
-    if not changed:
-        return Dimension("inputs", Outcome.PASSED)
-    reason = f"run() changed input {', '.join(map(str, changed))}, and the case does not declare it in `modifies`"
-    return Dimension("inputs", Outcome.INPUT_MODIFIED, reason)
-
-
-def _written(point: Point, trial: Trial) -> Dimension:
-    suspects = [untouched(result, 0) for result in trial.results]
-    if any(bool(s.any()) for s in suspects):
-        again = attempt(point.case, point.inputs, point.params, pattern=1)
-        never = [s & untouched(r, 1) for s, r in zip(suspects, again.results)]
-        texts = [
-            f"output {i}: {int(n.sum())} of {n.numel()} elements never written, first at {torch.nonzero(n)[0].tolist()}"
-            for i, n in enumerate(never)
-            if bool(n.any())
-        ]
-        if texts:
-            return Dimension("written", Outcome.UNWRITTEN, "; ".join(texts))
-    return Dimension("written", Outcome.PASSED)
-
-
-def _values(point: Point, name: str, inputs: list[Any], truth: list[torch.Tensor], trial: Trial) -> Dimension:
-    same = same_precision(point.case, inputs, point.params)
-    return Dimension(name, **judge(point.case, trial.results, truth, same, point.truth))
-
-
-def _all_of(name: str, parts: Sequence[Dimension]) -> Dimension:
-    """The first failure among ``parts``, or the last of them, under the dimension's name."""
-    chosen = next((part for part in parts if part.outcome not in _NO_FAILURE), parts[-1])
-    return Dimension(name, chosen.outcome, chosen.reason, chosen.figures)
-
-
-def _overall(dimensions: list[Dimension]) -> dict[str, Any]:
-    values = next((d for d in dimensions if d.name == "values"), None)
-    failed = next((d for d in dimensions if d.outcome not in _NO_FAILURE), None)
-    if failed is None and values is not None and values.outcome == Outcome.INVALID:
-        failed = values
-    prefix = "" if failed is None or failed.name in FIRST else f"{failed.name}: "
-    return {
-        "outcome": failed.outcome if failed else Outcome.PASSED,
-        "reason": f"{prefix}{failed.reason}" if failed else "",
-        "figures": values.figures if values else {},
-        "dimensions": [asdict(d) for d in dimensions],
-    }
-
-
-def _raised(outcome: Outcome, error: BaseException) -> dict[str, Any]:
-    result = {"outcome": outcome, "reason": failures.reason(error), "detail": failures.detail(error)}
-    return {**result, "figures": {}, "dimensions": []}
 
 
 def _digests(point: Point, trial: Trial) -> dict[str, list[str]]:

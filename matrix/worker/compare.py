@@ -51,11 +51,13 @@ def compare(
     truth: torch.Tensor,
     same: torch.Tensor | None,
     tolerance: Tolerance | Mapping[str, Tolerance] | None,
-    atol_scale: float = 1.0,
+    usual_error: float = 0.0,
+    scale: float = 1.0,
 ) -> Comparison:
     """``out`` against ``truth`` (float64); ``same`` is the plain path in the output's own precision.
 
-    A stated ``atol`` was meant for outputs of ordinary size; ``atol_scale`` is by how much these are larger.
+    ``usual_error`` is what the plain path errs by with other inputs, where this output has too few elements
+    to tell. It and a stated ``atol`` are for outputs of ordinary size; ``scale`` is how much larger these are.
     """
     if tuple(out.shape) != tuple(truth.shape):
         text = f"shape {list(out.shape)}, the reference's is {list(truth.shape)}"
@@ -68,10 +70,10 @@ def compare(
     judged = _judged(truth, same, out.dtype)
     stated = tolerance.get(NAMES[out.dtype]) if hasattr(tolerance, "get") else tolerance  # type: ignore[union-attr]
     if stated is not None:
-        atol = stated.atol * atol_scale
+        atol = stated.atol * scale
         allowed = atol + stated.rtol * _finite(truth).abs()
         return _verdict(value, truth, allowed, f"atol {atol:g}, rtol {stated.rtol:g}", judged)
-    allowed, name, why_not = _budget(truth, same, judged, out.dtype)
+    allowed, name, why_not = _budget(truth, same, judged, out.dtype, usual_error * scale)
     return _verdict(value, truth, allowed, name, judged, why_not)
 
 
@@ -106,7 +108,7 @@ def _judged(truth: torch.Tensor, same: torch.Tensor | None, dtype: torch.dtype) 
 
 
 def _budget(
-    truth: torch.Tensor, same: torch.Tensor | None, judged: torch.Tensor, dtype: torch.dtype
+    truth: torch.Tensor, same: torch.Tensor | None, judged: torch.Tensor, dtype: torch.dtype, usual_error: float
 ) -> tuple[torch.Tensor, str, str]:
     """The allowance of each element, its description, and why it is worth nothing ("" where it is not)."""
     info = torch.finfo(dtype)
@@ -117,7 +119,7 @@ def _budget(
     if same is None or same.shape != truth.shape:
         return floor, f"{FLOOR_ULPS:g} ulp of {NAMES[dtype]} (no same-precision path)", ""
     error = torch.where(judged, _finite(same.double().to(truth.device) - truth), torch.zeros_like(truth))
-    own = error.abs().max()
+    own = error.abs().max().clamp_min(usual_error)
     text = f"{MULTIPLE:g} x {own.item():.3g} + {FLOOR_ULPS:g} ulp of {NAMES[dtype]}"
     why_not = ""
     if MULTIPLE * own > rms > 0:

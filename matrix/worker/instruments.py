@@ -22,7 +22,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 4
 
 
 @triton.jit
-def spin_kernel(out_ptr, duration_ns):  # type: ignore[no-untyped-def]
+def spin_kernel(out_ptr, duration_ns):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     start = tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     now = start
     while now - start < duration_ns:
@@ -32,7 +32,7 @@ def spin_kernel(out_ptr, duration_ns):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def stamp_kernel(out_ptr):  # type: ignore[no-untyped-def]
+def stamp_kernel(out_ptr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     multiprocessor = tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
     cycles = tl.inline_asm_elementwise("mov.u64 $0, %clock64;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
     now = tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
@@ -90,4 +90,4 @@ class Spin:
 
     def marks(self) -> list[Any]:
         """``[start, end]`` in ns of each call since :meth:`restart`, in order."""
-        return self._marks[: self._next].tolist()  # type: ignore[no-any-return]
+        return self._marks[: self._next].tolist()

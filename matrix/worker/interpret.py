@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 
-from matrix.worker.check import FIRST, Checker
+from matrix.worker.check import Checker
+from matrix.worker.dimensions import FIRST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class _Accesses:
             self.values.append(full.view(f"u{full.dtype.itemsize}").astype(np.uint64))
 
     def columns(self) -> tuple[Any, Any, Any]:
-        empty = np.zeros(0, dtype=np.uint64)
+        empty: Any = np.zeros(0, dtype=np.uint64)
         values = self.values or [empty]
         return (
             np.concatenate(self.addresses or [empty]),

@@ -202,7 +202,7 @@ def _working_stamps(device: torch.device, multiprocessors: int) -> Stamps | None
         stamps.put(1)
         torch.cuda.synchronize(device)
     except Exception as error:  # whatever a release's compiler raises
-        print(f"clock stamps do not work here: {error!r}", file=sys.stderr)
+        sys.stderr.write(f"clock stamps do not work here: {error!r}\n")
         return None
     return stamps
 

@@ -105,7 +105,7 @@ def add_cached(x, y):
 def relu_kernel(x_ptr, out_ptr, n, x_step, SWALLOW: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at * x_step, mask=at < n)
-    if SWALLOW:
+    if SWALLOW:  # noqa: SIM108 - a compile-time branch
         y = tl.where(x > 0, x, 0.0)  # a NaN is not greater than nothing: it becomes 0
     else:
         y = tl.where(x < 0, 0.0, x)
@@ -165,7 +165,9 @@ def scale_and_keep(x):
 
 
 @triton.jit
-def square_kernel(x_ptr, grad_ptr, out_ptr, n, x_step, g_step, BACKWARD: tl.constexpr, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
+def square_kernel(
+    x_ptr, grad_ptr, out_ptr, n, x_step, g_step, BACKWARD: tl.constexpr, FACTOR: tl.constexpr, BLOCK: tl.constexpr
+):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at * x_step, mask=at < n)
     if BACKWARD:

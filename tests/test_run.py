@@ -1,0 +1,176 @@
+"""The main job end to end, on real releases: what it finds, what it leaves alone, what it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pytest
+from conftest import ROOT, Project, Workshop
+
+from matrix.errors import ExitCode
+
+KERNELS = ROOT / "kernels"
+
+
+@pytest.fixture(scope="module")
+def reduction(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Fact F6's run: a TMA reduction and its pointer twin, 3.5.1 against 3.6.0."""
+    for version in ("3.5.1", "3.6.0"):
+        workshop.environment(version)
+    root = tmp_path_factory.mktemp("reduction")
+    (root / ".matrix").mkdir()
+    (root / ".matrix" / "environments").symlink_to(workshop.root / ".matrix" / "environments")
+    project = Project(root)
+    done = project.matrix(*reduction_arguments())
+    assert done.returncode == ExitCode.REGRESSED, done.stdout + done.stderr
+    return project
+
+
+def reduction_arguments() -> tuple[str, ...]:
+    return ("run", "--baseline", "3.5.1", "--candidate", "3.6.0", "--targets", "sm_90,sm_100", "--stages",
+            "import,compile", "--no-builtin", "--kernels", str(KERNELS / "column_max.py"))  # fmt: skip
+
+
+def test_the_tma_reduction_is_one_finding_on_both_targets_and_its_twin_is_silent(reduction: Project) -> None:
+    verdicts = pd.read_parquet(reduction.latest / "verdicts.parquet")
+    flagged = verdicts[verdicts.verdict.isin(["regressed", "code_risk", "mixed"])]
+    assert set(flagged.case) == {"column_max_tma"}
+    assert set(flagged.target) == {"sm_90", "sm_100"}
+    assert flagged.finding_id.nunique() == 1
+    evidence = pd.read_parquet(reduction.latest / "evidence.parquet")
+    fp16 = evidence[(evidence.case == "column_max_tma") & evidence.params.str.contains("fp16,block_m=16")]
+    by_version = fp16.groupby("triton_version")[["barriers", "shuffles"]].max()
+    assert by_version.loc["3.5.1"].tolist() == [5, 0]
+    assert by_version.loc["3.6.0"].tolist() == [10, 16]
+    assert "barriers 5 to 10" in flagged.iloc[0].change
+    assert "shuffles 0 to 16" in flagged.iloc[0].change
+
+
+def test_an_unchanged_run_redoes_nothing(reduction: Project) -> None:
+    before = pd.read_parquet(reduction.latest / "cells.parquet")
+    done = reduction.matrix(*reduction_arguments(), "--json")
+    assert done.returncode == ExitCode.REGRESSED
+    told = json.loads(done.stdout)
+    after = pd.read_parquet(reduction.latest / "cells.parquet")
+    assert after[after.stage == "compile"].cached.all()
+    assert not before[before.stage == "compile"].cached.any()
+    assert {row["verdict"] for row in told["verdicts"]} >= {"code_risk", "changed"}
+
+
+def test_every_artifact_is_there_once_and_any_zstd_reads_it(reduction: Project) -> None:
+    evidence = pd.read_parquet(reduction.latest / "evidence.parquet")
+    named = {digest for text in evidence.artifacts for digest in json.loads(text).values()}
+    files = {path.name.removesuffix(".zst") for path in (reduction.latest / "artifacts").iterdir()}
+    assert named == files
+    ptx = json.loads(evidence.artifacts.iloc[0])["ptx"]
+    if tool := shutil.which("zstd"):
+        text = subprocess.run(
+            [tool, "-dc", str(reduction.latest / "artifacts" / f"{ptx}.zst")], capture_output=True, check=True
+        ).stdout
+        assert b".version" in text
+
+
+def test_the_readme_s_queries_answer(reduction: Project) -> None:
+    tables = {name: str(reduction.latest / f"{name}.parquet") for name in ("verdicts", "evidence")}
+    worst = duckdb.sql(
+        f"SELECT candidate, target, \"case\", reason_code, change FROM '{tables['verdicts']}' "
+        "WHERE verdict IN ('regressed', 'code_risk', 'mixed') ORDER BY severity DESC"
+    ).fetchall()
+    assert worst
+    seconds = duckdb.sql(
+        'SELECT "case", target, triton_version, round(sum(seconds_total), 2) AS seconds '
+        f"FROM '{tables['evidence']}' GROUP BY ALL ORDER BY seconds DESC LIMIT 10"
+    ).fetchall()
+    assert len(seconds) == 8
+
+
+def test_show_tells_all_of_a_cell_its_code_included(reduction: Project) -> None:
+    cell = "triton3.6.0-torch2.11.0/sm_90/column_max_tma:*block_m=16*"
+    text = reduction.matrix("show", cell).stdout
+    for word in ("passed", "code_risk", "registers", "shuffles", "ptxas", "signature"):
+        assert word in text
+    assert "BAR.SYNC" in reduction.matrix("show", cell, "--code", "sass").stdout
+    assert json.loads(reduction.matrix("show", cell, "--json").stdout)["kernels"]
+    missing = reduction.matrix("show", "no/such/column_max_tma")
+    assert missing.returncode == ExitCode.USAGE
+    assert "column_max_tma" in missing.stderr
+
+
+def test_plan_says_what_would_run_and_what_not(reduction: Project) -> None:
+    arguments = [argument for argument in reduction_arguments() if argument != "run"]
+    plan = json.loads(reduction.matrix("plan", *arguments, "--json").stdout)
+    counted = {(row["stage"], row["environment"]): row["cells"] for row in plan["stages"]}
+    assert counted["compile", "triton3.6.0-torch2.11.0"] == len(plan["cells"]) / 2
+    assert {"timing", "interpret"} <= {row["what"] for row in plan["not_run"]}
+
+
+def test_compare_judges_recorded_cells_the_other_way_round(reduction: Project) -> None:
+    done = reduction.matrix(
+        "compare", str(reduction.latest), "--baseline", "3.6.0", "--candidate", "3.5.1", "--json"
+    )
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    assert "improved" in {row["verdict"] for row in json.loads(done.stdout)["verdicts"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "--baseline", "9.9.9"), ["9.9.9"]),
+        (("run", "--targets", "sm_91"), ["sm_91", "sm_90"]),
+        (("run", "--stages", "timings"), ["timings", "compile"]),
+        (("run", "--kernels", "nowhere"), ["nowhere"]),
+        (("run", "--baseline", "3.9.0", "--candidate", "3.9.0"), ["both"]),
+        (("run", "--bogus"), ["--bogus"]),
+        (("report",), ["no finished run"]),
+        (("show", "x"), ["no finished run"]),
+    ],
+)
+def test_bad_usage_is_one_clear_error(project: Project, arguments: tuple[str, ...], words: list[str]) -> None:
+    done = project.matrix(*arguments)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.mark.slow
+def test_a_wheel_does_the_same_in_any_folder(workshop: Workshop, tmp_path: Path) -> None:
+    """Build the wheel, install it somewhere, and run it with nothing of the clone in sight."""
+    from matrix import uv
+
+    for version in ("3.8.0", "3.9.0"):
+        workshop.environment(version)
+    uv.run(["build", "--wheel", "--out-dir", str(tmp_path / "dist"), str(ROOT)])
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    uv.run(["venv", "--python", sys.executable, str(tmp_path / "venv")])
+    python = tmp_path / "venv" / "bin" / "python"
+    uv.run(["pip", "install", "--python", str(python), str(wheel)])
+    folder = tmp_path / "elsewhere"
+    (folder / ".matrix").mkdir(parents=True)
+    (folder / ".matrix" / "environments").symlink_to(workshop.root / ".matrix" / "environments")
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("MATRIX_", "PYTHON"))}
+    done = subprocess.run(
+        [str(python.parent / "triton-matrix"), "run", "--cases", "vector_add", "--targets", "sm_90"],
+        cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.CLEAN, done.stdout + done.stderr
+    assert (folder / ".matrix" / "runs" / "latest" / "report.html").is_file()
+
+
+def test_the_source_distribution_holds_what_a_build_needs(tmp_path: Path) -> None:
+    from matrix import uv
+
+    uv.run(["build", "--sdist", "--out-dir", str(tmp_path), str(ROOT)])
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        names = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
+    assert {"noxfile.py", "kernels/softmax.py", "reports/report.html", "matrix/data/environments.toml"} <= names

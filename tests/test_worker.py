@@ -1,0 +1,161 @@
+"""Real workers in real environments: launches compiled for GPUs that are not there, runs interpreted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Workshop
+
+from matrix.builds import BuiltEnvironment
+from matrix.environments import child_environment
+from matrix.model import Target
+from matrix.process import Worker
+from matrix.workers import WorkerHome, profile
+
+CASE = """
+import torch, triton, triton.language as tl
+from matrix import Case
+
+@triton.jit
+def kernel(x, out, n, SCALE: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n, other=0.0) * SCALE, mask=i < n{half})
+
+@triton.autotune([triton.Config({{"BLOCK": b}}, num_warps=w) for b, w in [(128, 1), (256, 4)]], key=["n"])
+@triton.jit
+def tuned(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+
+def run(x, *, block=128, launch="plain"):
+    out = torch.empty_like(x)
+    n = x.numel()
+    if launch == "plain":
+        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n, SCALE={scale}, BLOCK=block)
+    elif launch == "tuned":
+        tuned[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+    elif launch == "none":
+        out.copy_(2 * x)
+    return out
+
+case = Case(
+    name="c",
+    run=run,
+    reference=lambda x: 2 * x,
+    inputs=lambda make, p: [make.normal((p.n,), "fp32")],
+    compile=[{{"n": 1000}}],
+)
+"""
+
+
+@contextmanager
+def worker(built: BuiltEnvironment, kind: str, tmp_path: Path, target: str = "") -> Iterator[Worker]:
+    home = WorkerHome(
+        environment=built.id,
+        interpreter=built.interpreter,
+        variables=child_environment(built.environment),
+        pythonpath=(),
+        scratch=tmp_path,
+        memory_bytes=16 << 30,
+    )
+    process = Worker(home.spec(kind, target), tmp_path)
+    ready = process.start()
+    assert ready["ready"], ready
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def ask(process: Worker, op: str, path: Path, **params: Any) -> list[dict[str, Any]]:
+    request = {"op": op, "path": str(path), "case": "c", "params": {"n": 1000, **params}, "spool": str(path.parent)}
+    return [message["part"] for message in process.ask(request, timeout_s=120) if "part" in message]
+
+
+def case_file(folder: Path, *, scale: float = 2.0, half: str = "") -> Path:
+    path = folder / "c.py"
+    path.write_text(CASE.format(scale=scale, half=half))
+    return path
+
+
+@pytest.fixture
+def newest(workshop: Workshop) -> BuiltEnvironment:
+    return workshop.environment("3.9.0")
+
+
+@pytest.mark.parametrize("target", list(Target))
+def test_a_launch_is_compiled_for_the_worker_s_target(newest: BuiltEnvironment, tmp_path: Path, target: Target) -> None:
+    path = case_file(tmp_path)
+    with worker(newest, "compile", tmp_path, target) as process:
+        (part,) = ask(process, "compile", path)
+    assert part["outcome"] == "passed"
+    (kernel,) = part["kernels"]
+    ptx = (tmp_path / kernel["artifacts"]["ptx"]).read_text()
+    named = next(line for line in ptx.splitlines() if line.startswith(".target")).split()[1].rstrip(",af")
+    assert named == target
+    assert kernel["signature"]["x"] == "*fp32"
+    assert kernel["grid"] == [8, 1, 1]
+    assert kernel["ptxas_version"].count(".") == 2
+    assert set(kernel["seconds"]) == {"ttir", "ttgir", "llir", "ptx", "cubin"}
+
+
+def test_switching_targets_inside_a_process_is_caught(newest: BuiltEnvironment, tmp_path: Path) -> None:
+    """Triton's in-memory cache is keyed by device, not by target: the second target gets the first one's code."""
+    script = tmp_path / "switch.py"
+    script.write_text(
+        f"""
+import sys
+sys.argv = ["x"]
+exec(open({str(ROOT / "matrix" / "worker" / "__main__.py")!r}).read().split("if __name__")[0])
+_load_package(__import__("pathlib").Path({str(ROOT / "matrix")!r}))
+import json
+from matrix.worker.compile import Compiler
+from matrix.worker.target import Profile, WrongTarget, stand_in
+first, second = (Profile(**p) for p in json.loads({json.dumps(json.dumps([profile("sm_90"), profile("sm_80")]))}))
+request = {{"id": 1, "path": {str(case_file(tmp_path))!r}, "case": "c", "params": {{"n": 1000}}, "spool": {str(tmp_path)!r}}}
+stand_in(first)
+Compiler(first, lambda message: None).answer(request)
+stand_in(second)
+try:
+    Compiler(second, lambda message: None).answer(request)
+except WrongTarget as error:
+    print("caught:", error)
+"""
+    )
+    done = subprocess.run(
+        [str(newest.interpreter), "-I", str(script)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "caught: asked for sm_80, the PTX says '.target sm_90a'" in done.stdout, done.stdout + done.stderr
+
+
+def test_every_configuration_of_an_autotuned_kernel_is_compiled(newest: BuiltEnvironment, tmp_path: Path) -> None:
+    with worker(newest, "compile", tmp_path, "sm_90") as process:
+        parts = ask(process, "compile", case_file(tmp_path), launch="tuned")
+    assert [part["config"] for part in parts] == ["BLOCK128.warps1.stages3", "BLOCK256.warps4.stages3"]
+    assert [part["kernels"][0]["num_warps"] for part in parts] == [1, 4]
+
+
+def test_a_run_without_a_launch_is_not_launched(newest: BuiltEnvironment, tmp_path: Path) -> None:
+    path = case_file(tmp_path)
+    with worker(newest, "compile", tmp_path, "sm_90") as process:
+        assert ask(process, "compile", path, launch="none")[0]["outcome"] == "not_launched"
+    with worker(newest, "interpret", tmp_path) as process:
+        assert ask(process, "interpret", path, launch="none")[0]["outcome"] == "not_launched"
+
+
+@pytest.mark.parametrize(
+    ("scale", "half", "outcome"),
+    [(2.0, "", "passed"), (2.001, "", "wrong"), (2.0, " & (i % 2 == 0)", "unwritten")],
+)
+def test_the_interpreter_s_outputs_are_judged(
+    newest: BuiltEnvironment, tmp_path: Path, scale: float, half: str, outcome: str
+) -> None:
+    with worker(newest, "interpret", tmp_path) as process:
+        part = ask(process, "interpret", case_file(tmp_path, scale=scale, half=half))[0]
+    assert part["outcome"] == outcome, part
