@@ -115,6 +115,10 @@ COMMON = {
 
 forward = Case(
     name="cross_entropy",
+    without={
+        "special_values": "the logarithm of a sum with an infinity in it is left open",
+        "strided": "takes contiguous inputs",
+    },
     run=cross_entropy,
     reference=reference,
     inputs=inputs,
@@ -125,6 +129,10 @@ forward = Case(
 
 gradient = Case(
     name="cross_entropy_gradient",
+    without={
+        "special_values": "the logarithm of a sum with an infinity in it is left open",
+        "strided": "takes contiguous inputs",
+    },
     run=cross_entropy_gradient,
     reference=gradient_reference,
     inputs=lambda make, p: [*inputs(make, p), make.uniform((p.rows,), "fp32", low=0.5)],

@@ -80,6 +80,10 @@ def point(batch, heads, seq, dim):
 
 case = Case(
     name="flash_attention",
+    without={
+        "special_values": "blocks above the diagonal are not read, and infinite scores are left open",
+        "strided": "takes contiguous inputs",
+    },
     run=attention,
     reference=reference,
     inputs=lambda make, p: [make.normal((p.batch, p.heads, p.seq, p.dim), p.dtype) for _ in range(3)],

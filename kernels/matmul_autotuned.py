@@ -26,9 +26,7 @@ def config(block_m, block_n, block_k, warps, stages):
     key=["M", "N", "K"],
 )
 @triton.jit
-def matmul_kernel(
-    a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
-):
+def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
     k = tl.arange(0, BLOCK_K)

@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from matrix import Case, Tolerance
+from matrix import Case, Expect, Tolerance
 
 BYTES = {"fp32": 4, "int32": 4}
 
@@ -74,6 +74,7 @@ def cumsum_inputs(make, p):
 
 cumulative_sum = Case(
     name="cumsum",
+    without={"strided": "takes contiguous inputs"},
     run=cumsum,
     reference=cumsum_reference,
     inputs=cumsum_inputs,
@@ -90,10 +91,21 @@ cumulative_sum = Case(
     bytes_moved=lambda p: 2 * p.rows * p.cols * BYTES[p.dtype],
     competitor=cumsum_reference,
     tags=["builtin", "memory-bound"],
+    expectations=[
+        Expect(
+            reason="NumPy widens the interpreter's int32 sum to int64, and its store writes 8 bytes an element",
+            link="https://github.com/triton-lang/triton/blob/v3.2.0/python/triton/runtime/interpreter.py#L849",
+            stage="interpret",
+            outcome="out_of_bounds",
+            triton="<3.3",
+            params={"dtype": "int32"},
+        )
+    ],
 )
 
 linear_recurrence = Case(
     name="linear_recurrence",
+    without={"large_values": "the recurrence overflows", "strided": "takes contiguous inputs"},
     run=recurrence,
     reference=recurrence_reference,
     inputs=lambda make, p: [

@@ -171,9 +171,7 @@ def _chain(run: RunFolder, before: KernelRecord, after: KernelRecord) -> list[Li
         ("SASS", _same(old.sass_hash, new.sass_hash), ""),
     )
     first = next((name for name, same, _ in links if same is False), "")
-    return [
-        Link(name=name, state=_state(same=same, first=name == first), note=note) for name, same, note in links
-    ]
+    return [Link(name=name, state=_state(same=same, first=name == first), note=note) for name, same, note in links]
 
 
 def _same_source(run: RunFolder, before: KernelRecord, after: KernelRecord) -> bool | None:
@@ -248,9 +246,7 @@ def _diffs(run: RunFolder, pair: tuple[KernelRecord, KernelRecord]) -> list[Code
     kinds = ["ttgir", "ptx", "sass"]
     if pair[0].facts.ttir_hash != pair[1].facts.ttir_hash:
         kinds.insert(0, "ttir")
-    return [
-        _diff(run, kind, pair[0].artifacts.get(kind, ""), pair[1].artifacts.get(kind, "")) for kind in kinds
-    ]
+    return [_diff(run, kind, pair[0].artifacts.get(kind, ""), pair[1].artifacts.get(kind, "")) for kind in kinds]
 
 
 def _diff(run: RunFolder, kind: str, baseline: str, candidate: str) -> CodeDiff:
@@ -271,9 +267,7 @@ def _rerun(group: Group) -> str:
     words = ["triton-matrix", "run", "--baseline", worst.baseline, "--candidate", worst.candidate]
     words += ["--targets", ",".join(targets)] if targets else []
     cases = set(group.finding.cases)
-    for file in unique(
-        str(c["file"]) for c in run.meta.get("cases", ()) if c["name"] in cases and not _ours(c)
-    ):
+    for file in unique(str(c["file"]) for c in run.meta.get("cases", ()) if c["name"] in cases and not _ours(c)):
         words += ["--kernels", file]
     # A finding of a whole environment lists every case: then the run as it was is what repeats it.
     words += ["--cases", ",".join(map(safe, group.finding.cases))] if len(cases) <= _NAMED_CASES else []

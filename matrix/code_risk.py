@@ -60,7 +60,9 @@ def spills(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds
     """Spilled registers live on the stack; the cubin's own figure for local memory stays 0."""
 
     def lost(before: KernelFacts, after: KernelFacts) -> bool:
-        return after.stack_bytes - before.stack_bytes >= thresholds.spill_growth_bytes
+        both = before.stack_bytes and after.stack_bytes
+        least = thresholds.spill_more_bytes if both else thresholds.spill_growth_bytes
+        return after.stack_bytes - before.stack_bytes >= least
 
     stacks = (baseline.stack_bytes, candidate.stack_bytes)
     text = f"stack {_step(*stacks)} bytes a thread"
@@ -91,9 +93,7 @@ def shared_memory(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thr
 
     def lost(before: KernelFacts, after: KernelFacts) -> bool:
         ratio, growth = thresholds.shared_ratio, thresholds.shared_growth_bytes
-        return bool(crossed(before, after)) or _multiplied(
-            before.shared_bytes, after.shared_bytes, ratio, growth
-        )
+        return bool(crossed(before, after)) or _multiplied(before.shared_bytes, after.shared_bytes, ratio, growth)
 
     sizes = (baseline.shared_bytes, candidate.shared_bytes)
     limits = crossed(baseline, candidate) or crossed(candidate, baseline)
@@ -105,9 +105,7 @@ def shared_memory(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thr
 def vector_width(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
     """Mean bits a global access, loads and stores apart. Traffic that went elsewhere (TMA) is no loss."""
     loads = _width_changes(baseline.global_load_bits, candidate.global_load_bits, "loads", thresholds)
-    return loads + _width_changes(
-        baseline.global_store_bits, candidate.global_store_bits, "stores", thresholds
-    )
+    return loads + _width_changes(baseline.global_store_bits, candidate.global_store_bits, "stores", thresholds)
 
 
 def matrix_class(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:

@@ -106,9 +106,7 @@ def _read(file: TomlFile, table: Table, base: Configuration | None) -> Configura
     """One file over what came before it."""
     defaults_table = table.table("defaults")
     defaults = _defaults(defaults_table, file.path.parent)
-    environments = _merged(
-        base.environments if base else (), _environments(table, defaults, file.path.parent)
-    )
+    environments = _merged(base.environments if base else (), _environments(table, defaults, file.path.parent))
     baseline = _named(table, defaults_table, "baseline", [base.baseline] if base else ["newest-but-one"])
     candidates = _named(table, defaults_table, "candidate", base.candidates if base else ["newest"])
     configuration = Configuration(
@@ -230,8 +228,7 @@ def _requires(table: Table, folder: Path) -> tuple[str, ...]:
 def _links(table: Table, key: str, folder: Path) -> tuple[str, ...]:
     """Folders of wheels, relative to the file, and pages of them."""
     return tuple(
-        value if "://" in value else str(Path(folder, Path(value).expanduser()).resolve())
-        for value in table.texts(key)
+        value if "://" in value else str(Path(folder, Path(value).expanduser()).resolve()) for value in table.texts(key)
     )
 
 

@@ -67,9 +67,7 @@ def unified(kind: str, baseline: str, candidate: str) -> tuple[list[Line], int, 
     signs = collections.Counter(line.sign for line in lines)
     beyond_before, beyond_after = max(0, len(before) - MATCHED_LINES), max(0, len(after) - MATCHED_LINES)
     if beyond_before or beyond_after:
-        text = (
-            f"the first {MATCHED_LINES:,} lines were compared; {beyond_before:,} and {beyond_after:,} follow"
-        )
+        text = f"the first {MATCHED_LINES:,} lines were compared; {beyond_before:,} and {beyond_after:,} follow"
         lines.append(Line(sign="@", text=text))
     return lines, signs["+"], signs["-"]
 

@@ -167,9 +167,7 @@ def select(
         if re.search(r"[*?]", name):
             found = [each for each in environments if fnmatchcase(each.id, name)]
             if not found:
-                raise UsageError(
-                    f"no environment matches {name!r}", hint="see `triton-matrix plan` for the ids"
-                )
+                raise UsageError(f"no environment matches {name!r}", hint="see `triton-matrix plan` for the ids")
         else:
             found = [find(environments, name, folder=folder)]
         chosen |= {each.id: each for each in found}

@@ -130,9 +130,7 @@ def _artifacts(kernel: Mapping[str, Any], read_artifact: Callable[[str], bytes])
     return Artifacts(**texts, cubin=read_artifact(hashes["cubin"]))
 
 
-def _evidence(
-    kernel: Mapping[str, Any], loaded: _Loaded | MatrixError, text: str, target: str
-) -> KernelEvidence:
+def _evidence(kernel: Mapping[str, Any], loaded: _Loaded | MatrixError, text: str, target: str) -> KernelEvidence:
     if isinstance(loaded, MatrixError):
         return KernelEvidence(facts=None, error=str(loaded))
     if not text:

@@ -129,9 +129,7 @@ def _outcome_rows(verdict: VerdictRecord, cells: Cells) -> Iterator[FactRow]:
         )
     reasons = [(cell.reason if cell else "") for cell in cells]
     if reasons[0] != reasons[1]:
-        yield FactRow(
-            label="Reason", baseline=reasons[0] or NOTHING, candidate=reasons[1] or NOTHING, change=""
-        )
+        yield FactRow(label="Reason", baseline=reasons[0] or NOTHING, candidate=reasons[1] or NOTHING, change="")
 
 
 def _own_direction(verdict: VerdictRecord) -> str:
@@ -190,7 +188,4 @@ def _text(value: object, unit: str) -> str:
 def _counts(counts: Mapping[str, int]) -> str:
     """``{"128": 4}`` as "4 times 128 bit", ``{"HGMMA": 2}`` as "2 times HGMMA"; widest first."""
     keys: Sequence[str] = sorted(counts, key=lambda key: (-int(key), key) if key.isdigit() else (0, key))
-    return (
-        ", ".join(f"{counts[key]:,} {TIMES} {f'{key} bit' if key.isdigit() else key}" for key in keys)
-        or "none"
-    )
+    return ", ".join(f"{counts[key]:,} {TIMES} {f'{key} bit' if key.isdigit() else key}" for key in keys) or "none"

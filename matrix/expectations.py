@@ -50,9 +50,7 @@ def holds(expect: Expect, cell: CellRecord, *, stage: str = "") -> bool:
     return _has_params(cell.params, expect.params) and _in_versions(expect.triton, cell.triton_version)
 
 
-def met(
-    expectations: Sequence[Expect], cell: CellRecord, *, stage: str = "", outcome: str = ""
-) -> Expect | None:
+def met(expectations: Sequence[Expect], cell: CellRecord, *, stage: str = "", outcome: str = "") -> Expect | None:
     """The first expectation that foresaw the outcome of ``cell`` (or ``outcome`` in its place)."""
     seen = outcome or cell.outcome
     return next((e for e in expectations if e.outcome == seen and holds(e, cell, stage=stage)), None)
@@ -111,11 +109,7 @@ def _unknown_words(name: str, value: object, allowed: frozenset[str]) -> list[st
 def _unknown_targets(value: object) -> list[str]:
     if not isinstance(value, (list, tuple)):
         return [f"targets = {value!r} is not a list"]
-    return [
-        f"target {item!r} is not one of {', '.join(sorted(_TARGETS))}"
-        for item in value
-        if item not in _TARGETS
-    ]
+    return [f"target {item!r} is not one of {', '.join(sorted(_TARGETS))}" for item in value if item not in _TARGETS]
 
 
 def _specifier_problems(value: object) -> list[str]:

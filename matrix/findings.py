@@ -189,9 +189,7 @@ def _clusters(rows: Iterable[tuple[int, dict[_Cause, int]]]) -> list[tuple[_Caus
     return clusters
 
 
-def _finding(
-    rows: Sequence[VerdictRecord], places: dict[tuple[str, str, str], list[VerdictRecord]]
-) -> Finding:
+def _finding(rows: Sequence[VerdictRecord], places: dict[tuple[str, str, str], list[VerdictRecord]]) -> Finding:
     change, row = _shown(rows)
     targets = _targets(rows)
     cases = tuple(sorted({member.case for member in rows}))

@@ -117,13 +117,9 @@ def unfit(runs: Sequence[RunFolder]) -> list[Unfit]:
                 why = _short(cell.reason or cell.detail)
                 grouped[cell.case, cell.params].append((cell.target, cell.environment, why))
         for record in run.kernels:
-            if record.facts.occupancy_limit == _DOES_NOT_FIT and (
-                record.config or record.cell_id not in refused
-            ):
+            if record.facts.occupancy_limit == _DOES_NOT_FIT and (record.config or record.cell_id not in refused):
                 why = f"{record.facts.shared_bytes:,} B of shared memory"
-                grouped[record.case, record.config or record.params].append(
-                    (record.target, record.environment, why)
-                )
+                grouped[record.case, record.config or record.params].append((record.target, record.environment, why))
     return [_unfit(case, config, seen) for (case, config), seen in grouped.items()]
 
 

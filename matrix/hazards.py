@@ -225,9 +225,7 @@ class _Analysis:
                     self._add(result, [narrowed])
                 elif self._open(taint, self.path):
                     where = self._where(operation)
-                    self.replaced.setdefault(
-                        taint.load, f"a select{where} replaces the lanes outside the mask"
-                    )
+                    self.replaced.setdefault(taint.load, f"a select{where} replaces the lanes outside the mask")
 
     def _and(self, operation: Operation) -> None:
         """Where one side is false the result is, whatever the other side's lane holds."""

@@ -119,11 +119,7 @@ def _side(arm: Arm, spot: Spot) -> Side:
     cell = arm.cells.get(spot)
     imported = arm.imports.get(spot.case)
     outcome = Outcome(cell.outcome) if cell else None
-    if (
-        imported
-        and imported.outcome != Outcome.PASSED
-        and outcome in (None, Outcome.NOT_RUN, Outcome.IMPORT_ERROR)
-    ):
+    if imported and imported.outcome != Outcome.PASSED and outcome in (None, Outcome.NOT_RUN, Outcome.IMPORT_ERROR):
         return Side(outcome=Outcome(imported.outcome), stage=Stage.IMPORT, cell=imported, kernels=())
     return Side(outcome=outcome, stage=spot.stage, cell=cell, kernels=arm.kernels.get(spot, ()))
 

@@ -49,9 +49,7 @@ def judge_spot(
 ) -> Judgement:
     """The verdict at one spot: outcomes first, code where both compiled, then what was expected."""
     comparison = outcomes.compare(baseline.outcome, candidate.outcome)
-    change = replace(
-        comparison.change, stage=_stage_of(baseline, candidate), cause=_cause(baseline, candidate)
-    )
+    change = replace(comparison.change, stage=_stage_of(baseline, candidate), cause=_cause(baseline, candidate))
     judgement = Judgement(verdict=comparison.verdict, changes=(change,))
     passed = baseline.outcome is candidate.outcome is Outcome.PASSED
     if passed and stage == Stage.COMPILE:
@@ -63,9 +61,7 @@ def _judge_code(
     baseline: Sequence[KernelRecord], candidate: Sequence[KernelRecord], thresholds: Thresholds
 ) -> Judgement:
     if not (baseline and candidate):
-        lacking = " and ".join(
-            s for s, found in (("baseline", baseline), ("candidate", candidate)) if not found
-        )
+        lacking = " and ".join(s for s, found in (("baseline", baseline), ("candidate", candidate)) if not found)
         return _single(
             Verdict.INCOMPLETE,
             EVIDENCE_MISSING,
@@ -101,9 +97,7 @@ def _single(verdict: Verdict, reason_code: str, text: str, severity: int = 0) ->
     return Judgement(verdict=verdict, changes=(change,))
 
 
-def _expected(
-    judgement: Judgement, baseline: Side, candidate: Side, expectations: Sequence[Expect]
-) -> Judgement:
+def _expected(judgement: Judgement, baseline: Side, candidate: Side, expectations: Sequence[Expect]) -> Judgement:
     """The judgement in the light of what the case expects.
 
     | candidate | baseline | verdict |

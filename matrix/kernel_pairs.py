@@ -118,9 +118,7 @@ def _only_in(one: Mapping[str, set[str]], other: Mapping[str, set[str]]) -> list
 def _lost_tuning(direction: Direction, kernel: str, configs: Sequence[str]) -> Change:
     which = "gone" if direction is Direction.WORSE else "new"
     text = f"{len(configs)} autotuner configurations {which}: {', '.join(configs[:3])}"
-    return replace(
-        changes.CONFIGURATION.change(direction, text + (" ..." if configs[3:] else "")), kernel=kernel
-    )
+    return replace(changes.CONFIGURATION.change(direction, text + (" ..." if configs[3:] else "")), kernel=kernel)
 
 
 def _seconds(record: KernelRecord) -> float:

@@ -109,9 +109,7 @@ def drift(old: Iterable[LockedPackage], new: Iterable[LockedPackage]) -> list[st
     for name in sorted({*before, *after}):
         was, now = before.get(name), after.get(name)
         if was is None or now is None:
-            lines.append(
-                f"{name} {now.version} added" if now else f"{name} {was.version if was else ''} removed"
-            )
+            lines.append(f"{name} {now.version} added" if now else f"{name} {was.version if was else ''} removed")
         elif was.version != now.version:
             lines.append(f"{name} {was.version} -> {now.version}")
         elif was.sha256 != now.sha256:

@@ -107,9 +107,7 @@ class Spec:
     def requiring(self, more: Iterable[str]) -> Spec:
         """With further requirements, unless one of the same name is there."""
         names = {requirement_name(each) for each in self.requires}
-        return replace(
-            self, requires=(*self.requires, *(r for r in more if requirement_name(r) not in names))
-        )
+        return replace(self, requires=(*self.requires, *(r for r in more if requirement_name(r) not in names)))
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

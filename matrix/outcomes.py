@@ -76,9 +76,7 @@ MEANINGS: Mapping[Outcome, Meaning] = {
     Outcome.REFUSED: _meaning(Kind.DECLINED, 62, "is refused by its library", "was refused by its library"),
     Outcome.ENVIRONMENT_ERROR: _meaning(Kind.UNJUDGED, 9, "has no environment", "had no environment"),
     Outcome.IMPORT_ERROR: _meaning(Kind.ERROR, 76, "does not import", "did not import"),
-    Outcome.CASE_ERROR: _meaning(
-        Kind.BROKEN, 66, "fails in the case's own code", "failed in the case's own code"
-    ),
+    Outcome.CASE_ERROR: _meaning(Kind.BROKEN, 66, "fails in the case's own code", "failed in the case's own code"),
     Outcome.COMPILE_ERROR: _meaning(Kind.ERROR, 72, "does not compile", "did not compile"),
     Outcome.COMPILER_ABORT: _meaning(Kind.DIED, 86, "aborts the compiler", "aborted the compiler"),
     Outcome.CRASH: _meaning(Kind.DIED, 88, "crashes", "crashed"),

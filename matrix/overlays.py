@@ -65,9 +65,7 @@ class Host:
     def has(self, text: str) -> bool:
         """Whether a requirement is met by what is there; a file or a commit never is."""
         wanted = Requirement(text)
-        version = (
-            self.triton if wanted.name == "triton" else self.packages.get(canonicalize_name(wanted.name), "")
-        )
+        version = self.triton if wanted.name == "triton" else self.packages.get(canonicalize_name(wanted.name), "")
         return bool(version) and not wanted.url and wanted.specifier.contains(version, prereleases=True)
 
 
@@ -118,9 +116,7 @@ def inherited(host: Host, own: tuple[LockedPackage, ...]) -> tuple[LockedPackage
     names = {each.name for each in own}
     if names.intersection(TRITON_NAMES):
         names.update(TRITON_NAMES)
-    taken = [
-        name for name in ("torch", "numpy", *TRITON_NAMES) if name in host.packages and name not in names
-    ]
+    taken = [name for name in ("torch", "numpy", *TRITON_NAMES) if name in host.packages and name not in names]
     added = [LockedPackage(name=name, version=host.packages[name]) for name in taken]
     return tuple(sorted([*own, *added], key=lambda each: each.name))
 

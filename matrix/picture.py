@@ -94,9 +94,7 @@ def unique_pairs(runs: Sequence[RunFolder]) -> list[tuple[str, str]]:
 
 def legend(shown: Sequence[Panel]) -> list[Look]:
     """The looks that the panels use, worst first."""
-    used = {
-        s.look.glyph + s.look.word for p in shown for g in p.groups for row in g.rows for s in row.squares
-    }
+    used = {s.look.glyph + s.look.word for p in shown for g in p.groups for row in g.rows for s in row.squares}
     return [look for look in (*LOOKS.values(), _STANDING, _NO_ROW) if look.glyph + look.word in used]
 
 
@@ -108,16 +106,11 @@ def _panel(runs: Sequence[RunFolder], pair: tuple[str, str], anchors: Anchors) -
                 found[verdict.case, run.run_id, verdict.target].append(verdict)
     columns = _columns(runs, found)
     cases = unique(case for case, _, _ in found)
-    rows = [
-        _row(case, [found.get((case, c.run.run_id, c.target), []) for c in columns], anchors)
-        for case in cases
-    ]
+    rows = [_row(case, [found.get((case, c.run.run_id, c.target), []) for c in columns], anchors) for case in cases]
     return Panel(baseline=pair[0], candidate=pair[1], columns=columns, groups=_by_folder(runs, rows))
 
 
-def _columns(
-    runs: Sequence[RunFolder], found: Mapping[tuple[str, str, str], Sequence[VerdictRecord]]
-) -> list[Column]:
+def _columns(runs: Sequence[RunFolder], found: Mapping[tuple[str, str, str], Sequence[VerdictRecord]]) -> list[Column]:
     columns = []
     for run in runs:
         stages: dict[str, list[str]] = collections.defaultdict(list)

@@ -156,9 +156,7 @@ def _properties(sides: Sequence[Mapping[str, str]]) -> list[Property]:
     return [Property(name=name, values=values, moved=len(set(values)) > 1) for name, values in rows]
 
 
-def _confounders(
-    properties: Sequence[Property], besides: Sequence[Property], others: Sequence[Property]
-) -> str:
+def _confounders(properties: Sequence[Property], besides: Sequence[Property], others: Sequence[Property]) -> str:
     with_triton = any(row.moved and row.name.startswith("ptxas") for row in properties)
     moved = f"Triton{' with the ptxas that it carries' if with_triton else ''}"
     if besides:

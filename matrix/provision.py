@@ -67,9 +67,7 @@ class Provision:
         }
 
 
-def provide(
-    names: Iterable[str], configuration: Configuration, root: Path, board: Board
-) -> dict[str, Provision]:
+def provide(names: Iterable[str], configuration: Configuration, root: Path, board: Board) -> dict[str, Provision]:
     """Every named environment, built or with its problem; one that fails does not keep the others."""
     wanted = {name: configuration.environment(name) for name in names}
     missing = [each for each in wanted.values() if not _ready(each, configuration, root)]

@@ -10,9 +10,7 @@ _THREADS = re.compile(r"^\.(?:maxntid|reqntid)\s+([\d, ]+)", re.MULTILINE)
 _MMA = re.compile(r"\b(mma\.sync|mma\.sp|wgmma\.mma_async)((?:\.\w+(?:::\w+)*)+)")
 _SHAPE = re.compile(r"\.m\d+n\d+k\d+")
 _KIND = re.compile(r"\.kind::(\w+)")
-_TCGEN05 = re.compile(
-    r"\btcgen05\.mma((?:\.\w+(?:::\w+)*)+)\s*\[[^\]]*\],\s*(?:\[[^\]]*\]|%\w+),\s*%\w+,\s*(%\w+|\d+)"
-)
+_TCGEN05 = re.compile(r"\btcgen05\.mma((?:\.\w+(?:::\w+)*)+)\s*\[[^\]]*\],\s*(?:\[[^\]]*\]|%\w+),\s*%\w+,\s*(%\w+|\d+)")
 _CONSTANT = re.compile(r"\bmov\.[bu]32\s+(%r\d+), (\d+);")
 _ASSIGNED = re.compile(r"^\s*(?:@!?%p\d+ )?[a-z][\w.:]*\s+(%r\d+),", re.MULTILINE)
 

@@ -50,9 +50,7 @@ class Clerk:
         undone = self._undone(imports, done)
         return [self._expected(record) for record in (*imports, *done, *undone)]
 
-    def kernels(
-        self, measured: Iterable[Measured], facts: Mapping[str, tuple[KernelFacts, str]]
-    ) -> list[KernelRecord]:
+    def kernels(self, measured: Iterable[Measured], facts: Mapping[str, tuple[KernelFacts, str]]) -> list[KernelRecord]:
         """A row for every compiled kernel. ``facts`` gives facts and SASS digest by cubin digest and target."""
         rows = []
         for item in measured:
@@ -213,6 +211,5 @@ def _figures(part: Mapping[str, Any]) -> str:
     if not figures:
         return ""
     return (
-        f"largest error {figures['largest_error']:.3g}, {figures['worst']:.1%} of the allowance "
-        f"({figures['budget']})"
+        f"largest error {figures['largest_error']:.3g}, {figures['worst']:.1%} of the allowance ({figures['budget']})"
     )

@@ -72,9 +72,7 @@ class Run:
         write_meta(self.folder, self._meta("running"))
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._scratch_root()) as scratch, self.board.live():
             bench = self._bench(Path(scratch))
-            self.provisions = provide(
-                self.request.environments, self.configuration, self.home.root, self.board
-            )
+            self.provisions = provide(self.request.environments, self.configuration, self.home.root, self.board)
             homes = self._homes(bench)
             locks = {name: p.built.digest for name, p in self.provisions.items() if p.built}
             files = self.request.case_files

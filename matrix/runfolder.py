@@ -82,9 +82,7 @@ def _meta(path: Path) -> Mapping[str, Any]:
         raise StorageError(f"{path} is not a run's: it names no schema and run_id", hint=_RERUN)
     if meta["schema"] != SCHEMA_VERSION:
         hint = "read it with the triton-matrix that wrote it, or repeat the run"
-        raise StorageError(
-            f"{path} has schema {meta['schema']!r}; this version reads {SCHEMA_VERSION}", hint=hint
-        )
+        raise StorageError(f"{path} has schema {meta['schema']!r}; this version reads {SCHEMA_VERSION}", hint=hint)
     return meta
 
 

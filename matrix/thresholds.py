@@ -26,6 +26,9 @@ class Thresholds:
 
     # Stack bytes a thread. No growth of the stack was a false alarm in 160 steps of ordinary kernels.
     spill_growth_bytes: int = 1
+    # The same for a kernel that spills on both sides: it sits at its register limit, where less than eight
+    # registers more or less come and go with the order of instructions.
+    spill_more_bytes: int = 32
     # Resident warps an SM: only steps, since registers rounded to their allocation move without effect.
     occupancy_ratio: float = 2.0
     # Bytes a block. A buffer doubled (2 KiB more) is triton#11526; half as much again, triton#7268.
@@ -70,6 +73,7 @@ PRESETS: Mapping[str, Thresholds] = {
     # For a first look over releases that lie years apart.
     "lenient": Thresholds(
         spill_growth_bytes=64,
+        spill_more_bytes=64,
         occupancy_ratio=3.0,
         shared_ratio=2.0,
         shared_growth_bytes=8192,

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     Where = tuple[str | int, ...]
 
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(
-    r"\s*((?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="
-)
+_KEY = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[A-Za-z0-9_-]+))*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 _QUOTED = re.compile(r"\"\"\"|'''|\"(?:\\.|[^\"\\])*\"|'[^']*'|#.*")
 _MOST_SYNTAX_ERRORS = 20
@@ -83,9 +81,7 @@ class TomlFile:
         """Note a mistake at a key."""
         key = ".".join(f"{part}" for part in where if isinstance(part, str))
         ending = f" (hint: {hint})" if hint else ""
-        self.problems.append(
-            f"{self.path}:{self.line(where, value)}: {key + ': ' if key else ''}{what}{ending}"
-        )
+        self.problems.append(f"{self.path}:{self.line(where, value)}: {key + ': ' if key else ''}{what}{ending}")
 
     def sorted_problems(self) -> list[str]:
         """The problems in the order of their lines."""
@@ -101,9 +97,7 @@ class TomlFile:
                 self.data = tomllib.loads("\n".join(lines))
             except tomllib.TOMLDecodeError as error:
                 number, what = _syntax(error, len(lines))
-                self.problems.append(
-                    f"{self.path}:{number}: {what}{_syntax_hint(lines[number - 1 : number])}"
-                )
+                self.problems.append(f"{self.path}:{number}: {what}{_syntax_hint(lines[number - 1 : number])}")
                 # Where an error stands no later than the one before, the rest of the file is anyone's guess.
                 if number <= last or not _stands_alone(lines[number - 1]):
                     return

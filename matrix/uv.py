@@ -165,9 +165,7 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
 def explain(name: str, error: UvError | OSError) -> EnvironmentBuildError:
     """The error to show for environment ``name``: one sentence, uv's reason, and what to do."""
     text = str(error)
-    if (isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}) or _DISK_FULL.search(
-        text
-    ):
+    if (isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}) or _DISK_FULL.search(text):
         hint = (
             "free a few GB where the run's .matrix folder and uv's cache (UV_CACHE_DIR) are, then run again: "
             "environments that are built are kept"

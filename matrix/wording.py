@@ -43,9 +43,7 @@ LOOKS: dict[Verdict, Look] = {
     Verdict.CODE_RISK: Look(
         word="code risk", glyph="▲", tone="risk", meaning="builds, but the generated code lost something"
     ),
-    Verdict.MIXED: Look(
-        word="mixed", glyph="◆", tone="risk", meaning="the generated code lost here and gained there"
-    ),
+    Verdict.MIXED: Look(word="mixed", glyph="◆", tone="risk", meaning="the generated code lost here and gained there"),
     Verdict.UNEXPECTED_PASS: Look(
         word="passes now",
         glyph="!",
@@ -57,9 +55,7 @@ LOOKS: dict[Verdict, Look] = {
     Verdict.CHANGED: Look(word="changed", glyph="~", tone="changed", meaning="other code, no risk seen"),
     Verdict.IDENTICAL: Look(word="identical", glyph="=", tone="same", meaning="the same machine code"),
     Verdict.EQUAL: Look(word="equal", glyph="=", tone="same", meaning="the same outcome, no code to compare"),
-    Verdict.UNSUPPORTED: Look(
-        word="n/a", glyph=NOTHING, tone="none", meaning="unsupported in both environments"
-    ),
+    Verdict.UNSUPPORTED: Look(word="n/a", glyph=NOTHING, tone="none", meaning="unsupported in both environments"),
 }
 RANK: dict[Verdict, int] = {verdict: place for place, verdict in enumerate(LOOKS)}
 

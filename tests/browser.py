@@ -48,9 +48,7 @@ def opened(browser: Browser, path: Path, **options: object) -> Iterator[Page]:
     trouble: list[str] = []
     page.on("console", lambda message: trouble.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
-    page.on(
-        "request", lambda request: trouble.append(request.url) if request.url.startswith("http") else None
-    )
+    page.on("request", lambda request: trouble.append(request.url) if request.url.startswith("http") else None)
     page.on("dialog", lambda dialog: (trouble.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     page.goto(path.as_uri())
     yield page

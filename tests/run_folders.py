@@ -143,9 +143,7 @@ def _cells(environment: str, name: str, *, run_id: str, host: str, quiet: bool) 
     yield _cell(environment, CPU, name, {}, Stage.IMPORT, quiet=quiet, run_id=run_id, host=host)
     for target in Target:
         for point in _POINTS:
-            yield _cell(
-                environment, str(target), name, point, Stage.COMPILE, quiet=quiet, run_id=run_id, host=host
-            )
+            yield _cell(environment, str(target), name, point, Stage.COMPILE, quiet=quiet, run_id=run_id, host=host)
     for point in _SHAPES:
         yield _cell(environment, CPU, name, point, Stage.INTERPRET, quiet=quiet, run_id=run_id, host=host)
 
@@ -365,9 +363,7 @@ def _ptx(kernel: str, target: str, facts: KernelFacts) -> str:
     lines = [f".version 8.7\n.target {target}a\n.visible .entry {kernel}() {{"]
     lines.append(f"    mov.b32 %r0, 0x{facts.ptx_hash[:6]};")
     lines += [f"    bar.sync {place};" for place in range(facts.barriers)]
-    lines += [
-        f"    shfl.sync.bfly.b32 %r{place}, %r{place + 1}, 16, 31, -1;" for place in range(facts.shuffles)
-    ]
+    lines += [f"    shfl.sync.bfly.b32 %r{place}, %r{place + 1}, 16, 31, -1;" for place in range(facts.shuffles)]
     lines += [f"    st.shared.v2.b32 [%r{place}], {{%r1, %r2}};" for place in range(facts.shared_stores)]
     return "\n".join([*lines, "    ret;", "}", "    .section .debug_info { 1 }"])
 

@@ -156,9 +156,7 @@ def test_a_mixed_change_keeps_both_sides() -> None:
 
 def test_a_trap_body_is_no_improvement() -> None:
     trap = other(occupancy_limit="does_not_fit", code_bytes=64, barriers=0, shuffles=0, global_load_bits={})
-    assert reasons(facts(code_bytes=90_000, barriers=20, shuffles=40, stack_bytes=8), trap) == [
-        "kernel_does_not_fit"
-    ]
+    assert reasons(facts(code_bytes=90_000, barriers=20, shuffles=40, stack_bytes=8), trap) == ["kernel_does_not_fit"]
     assert reasons(trap, trap) == []
 
 
@@ -190,9 +188,7 @@ def test_compile_time_is_deaf_to_noise(baseline_s: float, candidate_s: float, ex
 
 def random_facts(dice: random.Random) -> KernelFacts:
     counts = {
-        f.name: dice.choice([0, 1, 8, 60, 3000, 120_000])
-        for f in dataclasses.fields(KernelFacts)
-        if f.type == "int"
+        f.name: dice.choice([0, 1, 8, 60, 3000, 120_000]) for f in dataclasses.fields(KernelFacts) if f.type == "int"
     }
     widths = [{str(w): dice.randint(1, 9) for w in dice.sample([8, 16, 32, 64, 128], 2)} for _ in range(2)]
     operations = ["mma.m16n8k16.f32.f16.f16", "wgmma.m64n8k32.f32.e4m3.e4m3", "tcgen05.mma.kind::tf32"]

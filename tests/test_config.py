@@ -248,9 +248,7 @@ as_of = "yesterday"
 
 
 def test_syntax_errors_are_reported_beside_each_other_and_beside_the_rest(tmp_path):
-    found = problems(
-        tmp_path, 'baseline = 3.8.0\ntargets = ["sm_90"]\nstages = ["comple"]\ncases = softmax\n'
-    )
+    found = problems(tmp_path, 'baseline = 3.8.0\ntargets = ["sm_90"]\nstages = ["comple"]\ncases = softmax\n')
     assert [problem.partition(":")[0] for problem in found] == ["1", "3", "4"]
     assert "syntax" in found[0]
     assert "did you mean 'compile'?" in found[1]
@@ -286,9 +284,7 @@ def test_a_named_file_that_is_missing(tmp_path):
 
 def test_lines_are_found_through_multi_line_texts_and_nested_tables(tmp_path):
     path = tmp_path / "t.toml"
-    path.write_text(
-        'a = """\nb = 1\n[c]\n"""\n[[e]]\nx.y = 1\n[e.f]\ng = [\n  "[h]",\n]\n[[e]]\n"x y" = 2 # c\n'
-    )
+    path.write_text('a = """\nb = 1\n[c]\n"""\n[[e]]\nx.y = 1\n[e.f]\ng = [\n  "[h]",\n]\n[[e]]\n"x y" = 2 # c\n')
     file = TomlFile.read(path)
     assert not file.problems
     places = {("a",): 1, ("e", 0): 5, ("e", 0, "x", "y"): 6, ("e", 0, "f", "g"): 8, ("e", 1, "x y"): 12}

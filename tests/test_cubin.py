@@ -21,9 +21,7 @@ def _cuobjdump() -> str:
 def test_resources_are_those_of_cuobjdump(name, tmp_path):
     file = tmp_path / "kernel.cubin"
     file.write_bytes(recorded.read(name))
-    printed = subprocess.run(
-        [_cuobjdump(), "-res-usage", str(file)], capture_output=True, text=True, check=True
-    ).stdout
+    printed = subprocess.run([_cuobjdump(), "-res-usage", str(file)], capture_output=True, text=True, check=True).stdout
     expected = re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)", printed)
     found = [
         (f.name, str(f.registers), str(f.stack_bytes), str(f.shared_bytes))
@@ -34,9 +32,7 @@ def test_resources_are_those_of_cuobjdump(name, tmp_path):
 
 
 def test_stack_is_seen():
-    assert (
-        cubin.function(recorded.read("3.6.0/sm_120/matmul_tma.cubin"), "matmul_tma_kernel").stack_bytes == 8
-    )
+    assert cubin.function(recorded.read("3.6.0/sm_120/matmul_tma.cubin"), "matmul_tma_kernel").stack_bytes == 8
 
 
 @pytest.mark.parametrize("name", recorded.names(".cubin"))

@@ -178,9 +178,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "-C", str(source)]
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
         subprocess.run([*git, *command], check=True)
-    commit = subprocess.run(
-        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     built = builder.build(replace(pair, triton=f"triton @ git+{source.as_uri()}@{commit}"))
     assert imported(built, "triton") == ["from", "git"]
     assert next(each.sha256 for each in built.packages if each.name == "triton") == commit
@@ -401,9 +399,7 @@ def host(tmp_path, wheels, monkeypatch):
 
 
 def test_an_overlay_lays_another_triton_in_front_of_the_hosts(builder, wheels, host):
-    overlay = Environment(
-        id="over", triton="triton==1.0", inherit="host", find_links=(str(wheels),), offline=True
-    )
+    overlay = Environment(id="over", triton="triton==1.0", inherit="host", find_links=(str(wheels),), offline=True)
     built = builder.build(overlay)
     assert imported(built, "triton", "torch", "numpy") == ["1.0", "2.0", "1.0"]
     assert versions(built) == {"triton": "1.0", "torch": "2.0", "numpy": "1.0"}
@@ -546,9 +542,7 @@ def test_nothing_that_steers_triton_leaks_in():
 
 
 def test_uvs_own_settings_that_would_move_versions_stay_out():
-    kept = uv.environment(
-        {"UV_EXCLUDE_NEWER": "2020-01-01", "UV_OVERRIDE": "x", "UV_CACHE_DIR": "/c", "HOME": "/h"}
-    )
+    kept = uv.environment({"UV_EXCLUDE_NEWER": "2020-01-01", "UV_OVERRIDE": "x", "UV_CACHE_DIR": "/c", "HOME": "/h"})
     assert kept["UV_CACHE_DIR"] == "/c"
     assert not {"UV_EXCLUDE_NEWER", "UV_OVERRIDE"} & kept.keys()
 

@@ -47,9 +47,7 @@ def found(*rows: VerdictRecord) -> list[Finding]:
 
 def test_targets_and_params_of_one_cause_are_one_finding() -> None:
     spilled = change("spills_appeared", 45, text="stack 0 to 8 bytes")
-    rows = [
-        row("code_risk", spilled, target=t, params=p) for t in ("sm_100", "sm_90") for p in ("a=1", "a=2")
-    ]
+    rows = [row("code_risk", spilled, target=t, params=p) for t in ("sm_100", "sm_90") for p in ("a=1", "a=2")]
     rows += [
         row("changed", target="sm_120"),
         row("improved", change("x", direction=Direction.BETTER), target="sm_80"),
@@ -83,9 +81,7 @@ def test_rows_gather_around_their_gravest_common_change() -> None:
     spilled, crowded = change("spills_appeared", 45), change("occupancy_lost", 40)
     rows = [
         row("code_risk", spilled, target="sm_80"),
-        row(
-            "mixed", spilled, crowded, change("code_size_cut", 15, direction=Direction.BETTER), target="sm_90"
-        ),
+        row("mixed", spilled, crowded, change("code_size_cut", 15, direction=Direction.BETTER), target="sm_90"),
         row("code_risk", crowded, target="sm_100"),
     ]
     first, second = found(*rows)
@@ -144,9 +140,7 @@ def test_silence_makes_no_finding(verdict: str) -> None:
 
 
 def test_failing_in_both_is_shown_and_regresses_nothing() -> None:
-    both = row(
-        "equal", change("failing_in_both", 72, direction=Direction.NEUTRAL, text="does not compile in both")
-    )
+    both = row("equal", change("failing_in_both", 72, direction=Direction.NEUTRAL, text="does not compile in both"))
     (finding,) = found(both)
     assert (finding.title, finding.regressed) == ("softmax: fails in both", False)
     assert exit_code([both]) is ExitCode.CLEAN
@@ -183,9 +177,7 @@ def test_numbering_keeps_the_order_of_the_rows_and_is_repeatable() -> None:
     numbered = number(rows)
     assert [dataclasses.replace(r, finding_id="") for r in numbered] == rows
     assert number(numbered) == numbered
-    assert sorted(len(f.rows) for f in findings(numbered)) == sorted(
-        len(f.rows) for f in found(*reversed(rows))
-    )
+    assert sorted(len(f.rows) for f in findings(numbered)) == sorted(len(f.rows) for f in found(*reversed(rows)))
     assert sum(len(f.rows) for f in findings(numbered)) == len(rows)
 
 

@@ -122,9 +122,7 @@ def test_uv_resolves_with_file_indexes_that_lack_a_package(tmp_path, monkeypatch
     page = '<a href="../../alpha-1.5-py3-none-any.whl">alpha-1.5-py3-none-any.whl</a>'
     make_wheel(tmp_path / "index", "alpha", "1.5", "beta")
     write(tmp_path / "index/simple/alpha/index.html", f"<!DOCTYPE html><html><body>{page}</body></html>")
-    for name in [
-        name for name in os.environ if name.startswith(("PIP_", "UV_INDEX", "UV_EXTRA", "UV_DEFAULT"))
-    ]:
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_INDEX", "UV_EXTRA", "UV_DEFAULT"))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("UV_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -143,7 +141,5 @@ def test_uv_resolves_with_file_indexes_that_lack_a_package(tmp_path, monkeypatch
 def test_the_file_stands_alone(tmp_path):
     """The noxfile loads it by path, in an interpreter that has nothing installed."""
     code = f"import runpy; print(callable(runpy.run_path({indexes.__file__!r})['uv_settings']))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"

@@ -39,9 +39,7 @@ def judged(
     )
 
 
-def outcome_row(
-    before: str, after: str, expectations: Sequence[Expect] = (), **given: object
-) -> VerdictRecord:
+def outcome_row(before: str, after: str, expectations: Sequence[Expect] = (), **given: object) -> VerdictRecord:
     (row,) = judged([cell(BASELINE, before, **given), cell(CANDIDATE, after, **given)], (), expectations)
     return row
 
@@ -103,9 +101,7 @@ def test_a_candidate_that_nobody_ran_still_has_a_row() -> None:
 
 
 def test_of_two_records_the_last_one_counts() -> None:
-    row = judged(
-        [cell(BASELINE), cell(CANDIDATE, "interrupted"), cell(BASELINE, "wrong"), cell(CANDIDATE, "wrong")]
-    )
+    row = judged([cell(BASELINE), cell(CANDIDATE, "interrupted"), cell(BASELINE, "wrong"), cell(CANDIDATE, "wrong")])
     assert [r.reason_code for r in row] == ["failing_in_both"]
 
 
@@ -114,17 +110,13 @@ def test_what_a_failure_said_is_in_the_change() -> None:
     assert row.change == "passed before, does not compile now: ValueError: no such op"
     fixed = outcome_row("compile_error", "passed", reason="ValueError: no such op")
     assert fixed.change == "did not compile before, passes now (before: ValueError: no such op)"
-    assert outcome_row("passed", "crash", detail="\n Segmentation fault\n").change.endswith(
-        ": Segmentation fault"
-    )
+    assert outcome_row("passed", "crash", detail="\n Segmentation fault\n").change.endswith(": Segmentation fault")
 
 
 @pytest.mark.parametrize("later", [None, "not_run", "import_error"])
 def test_a_failed_import_is_one_finding(later: str | None) -> None:
     cells = [cell(BASELINE, target="cpu", params="", stage="import")]
-    cells += [
-        cell(CANDIDATE, "import_error", target="cpu", params="", stage="import", reason="ImportError: tl.x")
-    ]
+    cells += [cell(CANDIDATE, "import_error", target="cpu", params="", stage="import", reason="ImportError: tl.x")]
     for target in ("sm_80", "sm_90", "sm_100"):
         cells.append(cell(BASELINE, target=target))
         cells += [cell(CANDIDATE, later, target=target)] if later else []
@@ -137,9 +129,7 @@ def test_a_failed_import_is_one_finding(later: str | None) -> None:
 
 def test_an_environment_that_was_not_built_is_one_incomplete_finding() -> None:
     cells = [cell(BASELINE, case=case, stage=stage) for case in "ab" for stage in ("compile", "interpret")]
-    cells += [
-        cell(CANDIDATE, "environment_error", case=c, stage=s) for c in "ab" for s in ("compile", "interpret")
-    ]
+    cells += [cell(CANDIDATE, "environment_error", case=c, stage=s) for c in "ab" for s in ("compile", "interpret")]
     rows = judged(cells)
     assert {row.verdict for row in rows} == {Verdict.INCOMPLETE}
     assert len({row.finding_id for row in rows}) == 1
@@ -225,9 +215,7 @@ def test_a_lost_configuration_is_a_risk_and_a_new_one_a_gain() -> None:
 def test_configurations_of_a_kernel_fold_into_the_worst() -> None:
     stacks = {"a": 8, "b": 64, "c": 0}
     kernels = [kernel(BASELINE, facts(stack_bytes=4), config=config) for config in stacks]
-    kernels += [
-        kernel(CANDIDATE, other(stack_bytes=size or 4), config=config) for config, size in stacks.items()
-    ]
+    kernels += [kernel(CANDIDATE, other(stack_bytes=size or 4), config=config) for config, size in stacks.items()]
     (row,) = judged([cell(BASELINE), cell(CANDIDATE)], kernels)
     assert row.change == "stack 4 to 64 bytes a thread (the most of 2 of its 3 builds)"
 
@@ -241,12 +229,7 @@ def test_compile_time_counts_over_the_cell_even_for_identical_code() -> None:
 
 def test_rows_come_in_reading_order_and_every_candidate_has_its_own() -> None:
     names = (BASELINE, CANDIDATE, "triton3.9.0")
-    cells = [
-        cell(name, case=case, target=target)
-        for name in names
-        for case in "ba"
-        for target in ("sm_100", "sm_90")
-    ]
+    cells = [cell(name, case=case, target=target) for name in names for case in "ba" for target in ("sm_100", "sm_90")]
     rows = judged(cells, candidates=names[1:])
     assert [(r.candidate, r.case, r.target) for r in rows] == [
         (name, case, target) for name in names[1:] for case in "ab" for target in ("sm_90", "sm_100")
@@ -257,9 +240,7 @@ MIRROR = {Verdict.REGRESSED: {Verdict.IMPROVED}, Verdict.CODE_RISK: {Verdict.IMP
 MIRROR[Verdict.IMPROVED] = {Verdict.REGRESSED, Verdict.CODE_RISK}
 
 
-def _swapped(
-    cells: Sequence[CellRecord], kernels: Sequence[KernelRecord] = ()
-) -> tuple[VerdictRecord, VerdictRecord]:
+def _swapped(cells: Sequence[CellRecord], kernels: Sequence[KernelRecord] = ()) -> tuple[VerdictRecord, VerdictRecord]:
     (there,) = judged(cells, kernels)
     (back,) = judged(cells, kernels, baseline=CANDIDATE, candidates=[BASELINE])
     return there, back

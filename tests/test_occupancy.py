@@ -56,10 +56,7 @@ def test_every_target_has_limits_that_agree(target):
 def test_more_never_helps():
     for target in Target:
         for num_warps in (1, 2, 4, 8, 16, 32):
-            blocks = [
-                occupancy(target, registers=r, num_warps=num_warps, shared_bytes=0).blocks
-                for r in range(1, 257)
-            ]
+            blocks = [occupancy(target, registers=r, num_warps=num_warps, shared_bytes=0).blocks for r in range(1, 257)]
             assert blocks == sorted(blocks, reverse=True)
 
 

@@ -48,9 +48,7 @@ def text_of(folder):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1200])
 def test_nothing_overflows_and_nothing_complains(browser, run, width, scheme):
-    with opened(
-        browser, run / "report.html", viewport={"width": width, "height": 900}, color_scheme=scheme
-    ) as page:
+    with opened(browser, run / "report.html", viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         wide = page.evaluate(
@@ -122,9 +120,9 @@ def test_filters_narrow_both_findings_and_matrix(browser, run):
         assert page.locator("article.card:visible").all_inner_texts()[0].startswith("1 embedding_gather") or (
             "embedding_gather" in page.locator("article.card:visible").first.inner_text()
         )
-        assert set(
-            page.locator("tr[data-case]:visible").evaluate_all("rows => rows.map(r => r.dataset.case)")
-        ) == {"embedding_gather"}
+        assert set(page.locator("tr[data-case]:visible").evaluate_all("rows => rows.map(r => r.dataset.case)")) == {
+            "embedding_gather"
+        }
         assert form.locator("output").inner_text() == f"1 of {everything} findings and differences shown"
         form.get_by_role("button", name="Reset").click()
         page.wait_for_function("document.querySelectorAll('[data-verdict][hidden]').length === 0")
@@ -199,9 +197,7 @@ def test_the_verdict_comes_first_and_findings_come_worst_first(browser, run):
 def test_a_finding_shows_its_evidence_its_first_change_and_its_code(browser, run):
     with opened(browser, run / "report.html") as page:
         card = page.locator("#findings article", has_text="column_max_tma").first
-        rows = {
-            row.split("\t")[0].split(" reason")[0]: row for row in card.locator("tr.reason").all_inner_texts()
-        }
+        rows = {row.split("\t")[0].split(" reason")[0]: row for row in card.locator("tr.reason").all_inner_texts()}
         assert re.search(r"5\s+10\s+\N{MULTIPLICATION SIGN}2", rows["Barriers"])
         assert re.search(r"0\s+16\s+appeared", rows["Shuffles"])
         assert card.locator(".chain .first").first.inner_text().startswith("TTGIR")

@@ -68,5 +68,7 @@ def test_the_data_folders_are_not_importable() -> None:
     for folder in ("kernels", "reports"):
         assert not list((PACKAGE.parent / folder).rglob("__init__.py"))
     code = "import importlib.util as u; print([n for n in ('kernels', 'reports') if u.find_spec(n)])"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd="/", env={})
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd="/", env={}
+    )
     assert done.stdout.strip() == "[]"

@@ -113,9 +113,7 @@ def test_plan_says_what_would_run_and_what_not(reduction: Project) -> None:
 
 
 def test_compare_judges_recorded_cells_the_other_way_round(reduction: Project) -> None:
-    done = reduction.matrix(
-        "compare", str(reduction.latest), "--baseline", "3.6.0", "--candidate", "3.5.1", "--json"
-    )
+    done = reduction.matrix("compare", str(reduction.latest), "--baseline", "3.6.0", "--candidate", "3.5.1", "--json")
     assert done.returncode == ExitCode.CLEAN, done.stderr
     assert "improved" in {row["verdict"] for row in json.loads(done.stdout)["verdicts"]}
 

@@ -88,11 +88,7 @@ def test_matrix_pipe(target, pipe):
 def test_each_class(line, expected):
     nothing = sass.count("    NOP\n")
     found = sass.count(f"    {line}\n")
-    changed = {
-        name: getattr(found, name)
-        for name in found.__slots__
-        if getattr(found, name) != getattr(nothing, name)
-    }
+    changed = {name: getattr(found, name) for name in found.__slots__ if getattr(found, name) != getattr(nothing, name)}
     assert changed == expected
 
 

@@ -56,7 +56,7 @@ MISBEHAVING = {
     "prints_megabytes": "import os; os.write(1, b'x' * (4 << 20)); os.write(2, b'y' * (16 << 20)); print('z' * 9999)",
     "exits": "import sys; sys.exit(0)",
     "exits_hard": "import os; os._exit(0)",
-    "writes_protocol": "import os; os.write(1, b'{\"id\": 1, \"done\": true}\\n')",
+    "writes_protocol": 'import os; os.write(1, b\'{"id": 1, "done": true}\\n\')',
     "reads_stdin": "import sys; sys.stdin.read()",
 }
 OUTCOMES = {

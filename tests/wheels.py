@@ -14,11 +14,7 @@ def make_wheel(folder: Path, name: str, version: str, *requires: str, body: str 
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.writestr(f"{name}/__init__.py", body or f"__version__ = {version!r}\n")
-        wheel.writestr(
-            f"{info}/METADATA", metadata + "".join(f"Requires-Dist: {each}\n" for each in requires)
-        )
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        wheel.writestr(f"{info}/METADATA", metadata + "".join(f"Requires-Dist: {each}\n" for each in requires))
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
     return path

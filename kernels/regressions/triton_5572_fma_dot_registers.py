@@ -56,9 +56,7 @@ case = Case(
             for change in ("spills_appeared", "occupancy_lost")
         ),
         *(
-            Expect(
-                change=change, triton=">=3.5", targets=["sm_80"], reason="3.5 repaired four warps", link=LINK
-            )
+            Expect(change=change, triton=">=3.5", targets=["sm_80"], reason="3.5 repaired four warps", link=LINK)
             for change in ("spills_gone", "occupancy_gained")
         ),
     ],

@@ -141,7 +141,7 @@ class Checker:
         except Exception as error:
             if is_cuda_error(error):
                 return Dimension(name, outcome_of(error), failures.reason(error)), True
-            refused = isinstance(error, _REFUSALS) and name in ("strided", "misaligned")
+            refused = name in ("strided", "misaligned") and _refuses(error)
             outcome = Outcome.REFUSED if refused else outcome_of(error)
             return Dimension(name, outcome, failures.reason(error)), False
 
@@ -230,6 +230,12 @@ class Checker:
             return None
         found = gradients(point.case, point.inputs, point.params, point.seed)
         return Dimension("gradients", **judge(point.case, *found))
+
+
+def _refuses(error: BaseException) -> bool:
+    """Whether it was the case that raised, and not the compiler; the interpreter wraps what it meets."""
+    own = error.__cause__ if type(error).__name__ == "InterpreterError" else error
+    return isinstance(own, _REFUSALS)
 
 
 def _digests(point: Point, trial: Trial) -> dict[str, list[str]]:

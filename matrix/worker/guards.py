@@ -43,7 +43,11 @@ class Guards:
         self, tensor: torch.Tensor, name: str, *, stride: tuple[int, ...] | None = None, shift: int = 0
     ) -> torch.Tensor:
         """A copy of ``tensor`` between guard bands, ``shift`` elements off alignment, with these strides."""
-        placed = self._allocate(tensor, name, tuple(tensor.stride()) if stride is None else stride, shift)
+        value = None
+        if stride is not None and not tensor.dtype.is_floating_point and tensor.numel():
+            # An index read with the wrong stride shall give a wrong result, not end the process.
+            value = int(tensor.reshape(-1)[:1].view(BITS[tensor.element_size()]))
+        placed = self._allocate(tensor, name, tuple(tensor.stride()) if stride is None else stride, shift, value)
         placed.copy_(tensor)
         return placed
 
@@ -56,11 +60,13 @@ class Guards:
         """What was written outside, one text for each guarded tensor that it happened to."""
         return [text for band in self._bands if (text := _breach(band))]
 
-    def _allocate(self, like: torch.Tensor, name: str, stride: tuple[int, ...], shift: int) -> torch.Tensor:
+    def _allocate(
+        self, like: torch.Tensor, name: str, stride: tuple[int, ...], shift: int, value: int | None = None
+    ) -> torch.Tensor:
         bits = BITS[like.element_size()]
         margin = GUARD_BYTES // like.element_size()
         extent = _extent(tuple(like.shape), stride)
-        value = PATTERNS[self._pattern][like.element_size()]
+        value = PATTERNS[self._pattern][like.element_size()] if value is None else value
         raw = torch.full((margin + shift + extent + margin,), value, dtype=bits, device=like.device)
         band = _Band(name, raw, tuple(like.shape), stride, margin + shift, value)
         self._bands.append(band)
