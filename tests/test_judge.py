@@ -213,7 +213,7 @@ def test_a_lost_configuration_is_a_risk_and_a_new_one_a_gain() -> None:
 
 
 def test_configurations_of_a_kernel_fold_into_the_worst() -> None:
-    stacks = {"a": 8, "b": 64, "c": 0}
+    stacks = {"a": 40, "b": 64, "c": 0}
     kernels = [kernel(BASELINE, facts(stack_bytes=4), config=config) for config in stacks]
     kernels += [kernel(CANDIDATE, other(stack_bytes=size or 4), config=config) for config, size in stacks.items()]
     (row,) = judged([cell(BASELINE), cell(CANDIDATE)], kernels)

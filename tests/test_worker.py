@@ -118,7 +118,8 @@ import json
 from matrix.worker.compile import Compiler
 from matrix.worker.target import Profile, WrongTarget, stand_in
 first, second = (Profile(**p) for p in json.loads({json.dumps(json.dumps([profile("sm_90"), profile("sm_80")]))}))
-request = {{"id": 1, "path": {str(case_file(tmp_path))!r}, "case": "c", "params": {{"n": 1000}}, "spool": {str(tmp_path)!r}}}
+request = {{"id": 1, "path": {str(case_file(tmp_path))!r}, "case": "c", "params": {{"n": 1000}}}}
+request["spool"] = {str(tmp_path)!r}
 stand_in(first)
 Compiler(first, lambda message: None).answer(request)
 stand_in(second)

@@ -102,6 +102,6 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def call(case: Case, function: Any, inputs: list[Any], params: Params) -> Any:
+def call(function: Any, inputs: list[Any], params: Params) -> Any:
     """``function(*inputs)`` with the keyword-only arguments that it asks for."""
     return function(*inputs, **keyword_params(function, params))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import sys
 import threading
 
@@ -26,7 +27,7 @@ class Channel:
         self._lock = threading.Lock()
         os.dup2(2, 1)
         # A case that reads stdin must not eat requests.
-        with open(os.devnull, "rb") as nothing:
+        with pathlib.Path(os.devnull).open("rb") as nothing:
             os.dup2(nothing.fileno(), 0)
         sys.stdout = sys.stderr
 

@@ -67,7 +67,7 @@ class Compiler:
             return _failed(_case_outcome(error), error)
         try:
             with recorder.active():
-                cases.call(case, case.run, inputs, params)
+                cases.call(case.run, inputs, params)
         except (Exception, SystemExit) as error:
             if recorder.part.failure is None and not _is_compiler_error(error):
                 return _failed(_case_outcome(error), error)

@@ -51,7 +51,7 @@ def _of(
         leaf = arguments[position].double() if exact else arguments[position]
         arguments[position] = leaf.detach().requires_grad_()
         wanted.append(arguments[position])
-    results = [out for out in outputs.tensors(cases.call(case, function, arguments, params)) if out.requires_grad]
+    results = [out for out in outputs.tensors(cases.call(function, arguments, params)) if out.requires_grad]
     if not results:
         raise LookupError("the case says `backward`, but no output depends on an input through autograd")
     given = upstream or _upstream(case, params, seed, results)

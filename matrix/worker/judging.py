@@ -26,7 +26,7 @@ def reference(case: Case, inputs: Sequence[Any], params: Params, *, exact: bool)
     if case.reference is None:
         raise LookupError(f"case {case.name} has no reference, so it cannot be judged on its values")
     arguments = [_argument(item, exact=exact) for item in inputs]
-    return outputs.tensors(cases.call(case, case.reference, arguments, params))
+    return outputs.tensors(cases.call(case.reference, arguments, params))
 
 
 def same_precision(case: Case, inputs: Sequence[Any], params: Params) -> list[torch.Tensor] | None:

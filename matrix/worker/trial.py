@@ -43,7 +43,7 @@ def attempt(
     guards, around = Guards(pattern), Guards(1 - pattern)
     placed = [_place(around, item, i, (strides or {}).get(i), shift) for i, item in enumerate(inputs)]
     with observe.launches() as launched, Poison(pattern, guards):
-        results = tensors(cases.call(case, case.run, placed, params))
+        results = tensors(cases.call(case.run, placed, params))
     _synchronize(placed)
     return Trial(
         results=results,
