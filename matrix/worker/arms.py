@@ -47,7 +47,7 @@ class Arm:
     replays: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     def call(self) -> object:
-        return cases.call(self.case, self.case.run, self.inputs, self.params)
+        return cases.call(self.case.run, self.inputs, self.params)
 
     def calls(self, number: int) -> Callable[[], object]:
         """Something that makes ``number`` calls: the call itself, or the replay of a graph of so many."""

@@ -22,6 +22,9 @@ class Collector:
 
         # Imported here, so that a broken environment is told apart from a broken case file.
         assert torch and triton
+        from matrix.worker.target import stand_by
+
+        stand_by()
         self._send = send
 
     def answer(self, request: dict[str, Any]) -> None:

@@ -62,7 +62,9 @@ def _answerer(start: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         return Compiler(profile, send).answer
     if kind == "interpret":
         from matrix.worker.interpret import Interpreter
+        from matrix.worker.target import stand_by
 
+        stand_by()
         return Interpreter(send).answer
     if kind == "gpu":
         from matrix.worker.gpu import GpuWorker
