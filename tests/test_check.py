@@ -114,7 +114,7 @@ def test_all_planted_bugs_are_caught(worker: Client, planted: list[tuple[str, di
                 break
         else:
             missed.append(case["name"])
-    print(f"planted bugs caught on the interpreter: {len(seen)} of {len(bugs)}")  # noqa: T201 - the issue asks for it
+    print(f"planted bugs caught on the interpreter: {len(seen)} of {len(bugs)}")
     assert not missed
     assert len(bugs) == len(SEEN_BY) >= 12
 
@@ -127,7 +127,7 @@ def test_all_controls_pass(worker: Client, planted: list[tuple[str, dict[str, An
             if part["outcome"] != "passed" or failures(part):
                 failed.append((case["name"], params, part["outcome"], part["reason"]))
     passed = len(controls) - len({name for name, *_ in failed})
-    print(f"controls passed on the interpreter: {passed} of {len(controls)}")  # noqa: T201
+    print(f"controls passed on the interpreter: {passed} of {len(controls)}")
     assert not failed
     assert len(controls) >= 20
 
