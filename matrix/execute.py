@@ -208,12 +208,15 @@ def _task(bench: Bench, name: str, planned: PlannedCell) -> Task:
 
 
 def _cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:
-    """What the result depends on: the lock (ptxas included), all sources, the point, the target, our worker."""
+    """What the result depends on: the lock (ptxas included), all sources, the point, the target, our worker.
+
+    The variables that an environment declares are in its lock's digest. The caller's own are not part of it:
+    those that steer Triton or Python never reach a worker.
+    """
     return key_of(
         {
             "stage": planned.stage,
             "lock": lock,
-            "variables": dict(home.variables),
             # Code that a traceback or a line table names lies where it lies: the paths are part of it.
             "files": dict(planned.case.files),
             "case": planned.case.name,
