@@ -109,6 +109,8 @@ class Clerk:
                     rows.append(
                         replace(
                             cause,
+                            # What the case does not exist for does not fail to import there.
+                            **_absent(shape),
                             target=target,
                             params=params,
                             stage=stage,
@@ -200,6 +202,12 @@ def expectations_of(collected: Iterable[Collected]) -> dict[str, CaseInfo]:
         for case in item.cases:
             cases.setdefault(case.name, case)
     return cases
+
+
+def _absent(shape: CellRecord) -> dict[str, Any]:
+    if shape.outcome != Outcome.UNSUPPORTED:
+        return {}
+    return {"outcome": shape.outcome, "reason": shape.reason, "detail": ""}
 
 
 def _configured(cell: Cell, config: str) -> Cell:

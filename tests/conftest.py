@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ import pytest
 from matrix import config
 from matrix.builds import Builder
 from matrix.manifests import BuiltEnvironment
+
+# A shell that starts this in the background has SIGINT ignored, and children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -147,7 +147,7 @@ for case in cases.cases_of(cases.load(path)):
     if "bug" in case.tags:
         params = case.points("interpret")[0]
         copies = [inputs_of(case, params) for _ in range(2)]
-        out, ref = cases.call(case, case.run, copies[0], params), cases.call(case, case.reference, copies[1], params)
+        out, ref = cases.call(case.run, copies[0], params), cases.call(case.reference, copies[1], params)
         passed[case.name] = torch.allclose(out.detach().double(), ref.double(), rtol=1e-2, atol=1e-2)
 print(json.dumps(passed))
 """

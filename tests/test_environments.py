@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -287,11 +286,12 @@ def test_a_full_disk_under_our_own_files(builder, pair, monkeypatch):
     assert "the disk is full" in str(failure(builder, pair))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_may_not_be_written(builder, pair):
-    builder.root.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    with pytest.raises(EnvironmentBuildError, match="cannot be written"):
-        builder.build(pair)
+def test_a_folder_that_cannot_be_written(builder, pair):
+    file = builder.root / "file"
+    file.touch()
+    with pytest.raises(EnvironmentBuildError, match="environment pair: its folder cannot be written") as caught:
+        replace(builder, root=file).build(pair)
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
@@ -337,11 +337,11 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 99}', '{"schema": 1}'])
-def test_a_damaged_manifest_means_to_build_again(builder, pair, content):
+def test_a_damaged_manifest_means_to_build_again(builder, pair):
     built = builder.build(pair)
-    (built.directory / "manifest.json").write_text(content)
-    assert builder.ready(pair) is None
+    for content in ("", "{", "[]", '{"schema": 99}', '{"schema": 1}'):
+        (built.directory / "manifest.json").write_text(content)
+        assert builder.ready(pair) is None
     assert builder.build(pair).digest == built.digest
 
 

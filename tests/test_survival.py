@@ -101,7 +101,7 @@ def environments(workshop: Workshop) -> None:
 
 
 def test_misbehaving_kernels_have_outcomes_and_cost_no_other_cell(project: Project) -> None:
-    project.write("matrix.toml", "[timeouts]\ncompile = 5\ninterpret = 20\n")
+    project.write("matrix.toml", "[timeouts]\ncompile = 10\ninterpret = 20\n")
     for name, before in MISBEHAVING.items():
         project.write(f"cases/{name}.py", good(name, before=before))
     project.write("cases/good.py", good("good"))

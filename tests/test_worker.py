@@ -138,7 +138,7 @@ except WrongTarget as error:
 def test_every_configuration_of_an_autotuned_kernel_is_compiled(newest: BuiltEnvironment, tmp_path: Path) -> None:
     with worker(newest, "compile", tmp_path, "sm_90") as process:
         parts = ask(process, "compile", case_file(tmp_path), launch="tuned")
-    assert [part["config"] for part in parts] == ["BLOCK128.warps1.stages3", "BLOCK256.warps4.stages3"]
+    assert [part["config"] for part in parts] == ["BLOCK128.warps1", "BLOCK256.warps4"]
     assert [part["kernels"][0]["num_warps"] for part in parts] == [1, 4]
 
 
@@ -160,3 +160,28 @@ def test_the_interpreter_s_outputs_are_judged(
     with worker(newest, "interpret", tmp_path) as process:
         part = ask(process, "interpret", case_file(tmp_path, scale=scale, half=half))[0]
     assert part["outcome"] == outcome, part
+
+
+def test_a_helper_that_two_case_files_share_counts_for_both(newest: BuiltEnvironment, tmp_path: Path) -> None:
+    helper = tmp_path / "lib" / "shared_helper.py"
+    helper.parent.mkdir()
+    helper.write_text("SCALE = 2.0\n")
+    text = "from shared_helper import SCALE\n" + CASE.format(scale=2.0, half="")
+    paths = [tmp_path / "one.py", tmp_path / "two.py"]
+    home = WorkerHome(
+        environment=newest.id,
+        interpreter=newest.interpreter,
+        variables=child_environment(newest.environment),
+        pythonpath=[str(helper.parent)],
+        scratch=tmp_path,
+        memory_bytes=16 << 30,
+    )
+    process = Worker(home.spec("collect"), tmp_path)
+    assert process.start()["ready"]
+    try:
+        for path in paths:
+            path.write_text(text)
+            (part,) = ask(process, "collect", path)
+            assert set(part["files"]) == {str(path), str(helper)}
+    finally:
+        process.close()

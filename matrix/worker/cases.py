@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import importlib.util
@@ -62,7 +63,7 @@ def describe(path: str) -> dict[str, Any]:
     """Everything that planning needs to know of a case file, as JSON-able data."""
     before = set(sys.modules)
     module = load(path)
-    files = {path, *_local_files(before)}
+    files = {path, *_local_files(path, before)}
     return {
         "cases": [_describe(case) for case in cases_of(module)],
         "files": {name: _digest(pathlib.Path(name).read_bytes()) for name in sorted(files)},
@@ -87,15 +88,41 @@ def _describe(case: Case) -> dict[str, Any]:
     }
 
 
-def _local_files(before: set[str]) -> set[str]:
-    """Source files that came in with the case file and are neither installed packages nor Python's own."""
-    installed = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    files = set()
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and file.endswith(".py") and not file.startswith(installed) and not name.startswith("matrix"):
-            files.add(file)
+def _local_files(path: str, before: set[str]) -> set[str]:
+    """Source files that the case file stands on and that are neither installed packages nor Python's own.
+
+    What it brought in is one part; the other is what an earlier case file of this process had brought in
+    already, found by following the imports in the sources.
+    """
+    files = {file for name in set(sys.modules) - before if (file := _local_file(name))}
+    waiting = [path, *files]
+    while waiting:
+        for name in _imported(pathlib.Path(waiting.pop())):
+            file = _local_file(name)
+            if file and file not in files:
+                files.add(file)
+                waiting.append(file)
     return files
+
+
+def _local_file(name: str) -> str:
+    """The source of a loaded module that is somebody's own; empty for any other."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    installed = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    ours = name == "matrix" or name.startswith("matrix.")
+    return file if file and file.endswith(".py") and not file.startswith(installed) and not ours else ""
+
+
+def _imported(path: pathlib.Path) -> set[str]:
+    """Every module name that the source may import, absolute imports only."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
+    parents = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
+    return names | parents
 
 
 def _digest(data: bytes) -> str:

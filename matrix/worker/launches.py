@@ -113,8 +113,8 @@ class Recorder:
         self.tuned = True
         tuner.nargs = dict(zip(tuner.arg_names, args))
         outer, result = self.part, None
-        for config in _pruned(tuner, kwargs):
-            label = self._label(config)
+        configs = _pruned(tuner, kwargs)
+        for config, label in zip(configs, self._unique(_labels(configs))):
             if label in self._skip:
                 continue
             self._began(label)
@@ -130,15 +130,33 @@ class Recorder:
         self._began("")
         return result
 
-    def _label(self, config: Any) -> str:
-        values = [f"{key}{value}" for key, value in config.kwargs.items()]
-        label = ".".join([*values, f"warps{config.num_warps}", f"stages{config.num_stages}"])
-        unique, number = label, 1
-        while unique in self._labels:
-            number += 1
-            unique = f"{label}.{number}"
-        self._labels.add(unique)
+    def _unique(self, labels: list[str]) -> list[str]:
+        """The labels, numbered where a case tunes two kernels with equal configurations."""
+        unique = []
+        for label in labels:
+            number, name = 1, label
+            while name in self._labels:
+                number += 1
+                name = f"{label}.{number}"
+            self._labels.add(name)
+            unique.append(name)
         return unique
+
+
+def _labels(configs: list[Any]) -> list[str]:
+    """A name for each configuration: what its author wrote.
+
+    ``num_stages`` is named only where configurations differ in nothing else: its default went from 2 to 3 in
+    Triton 3.3, and a configuration must be found again in every release.
+    """
+    plain = [
+        ".".join([*(f"{key}{value}" for key, value in config.kwargs.items()), f"warps{config.num_warps}"])
+        for config in configs
+    ]
+    return [
+        f"{label}.stages{config.num_stages}" if plain.count(label) > 1 else label
+        for config, label in zip(configs, plain)
+    ]
 
 
 def _pruned(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
