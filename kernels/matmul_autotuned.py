@@ -20,7 +20,6 @@ def config(block_m, block_n, block_k, warps, stages):
 @triton.autotune(
     configs=[
         config(64, 64, 32, warps=4, stages=3),
-        config(128, 128, 64, warps=8, stages=3),
         config(128, 128, 64, warps=8, stages=4),
     ],
     key=["M", "N", "K"],

@@ -17,7 +17,7 @@ from matrix.errors import ExitCode, UsageError
 from matrix.model import Stage, Target
 from matrix.plan import HOST_STAGES, Request, find_case_files
 from matrix.progress import Board, wants_colour
-from matrix.resources import kernels_folder
+from matrix.resources import catalogue_folder, kernels_folder
 from matrix.runs import Home
 
 if TYPE_CHECKING:
@@ -295,7 +295,10 @@ def _request(configuration: Configuration, selection: dict[str, Any]) -> Request
         raise UsageError(f"baseline and candidate are both {baseline}", hint="name two environments")
     builtin = configuration.builtin and not selection["no_builtin"]
     paths = [*([kernels_folder()] if builtin else []), *configuration.kernels, *selection["kernels"]]
+    cases = tuple(_flat(selection["cases"]) or configuration.cases)
     files = find_case_files(paths)
+    if not cases:
+        files = tuple(file for file in files if not file.is_relative_to(catalogue_folder()))
     if not files:
         raise UsageError("no case files to run", hint="name some with --kernels")
     return Request(
@@ -303,7 +306,7 @@ def _request(configuration: Configuration, selection: dict[str, Any]) -> Request
         candidates=tuple(chosen),
         targets=_words("target", _flat(selection["targets"]) or configuration.targets, list(Target)),
         case_files=files,
-        cases=tuple(_flat(selection["cases"]) or configuration.cases),
+        cases=cases,
         stages=tuple(map(Stage, _words("stage", _flat(selection["stages"]) or configuration.stages, HOST_STAGES))),
     )
 

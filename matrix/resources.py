@@ -17,6 +17,11 @@ def kernels_folder() -> Path:
     return _find("kernels")
 
 
+def catalogue_folder() -> Path:
+    """Documented regressions as cases. They test this program more than an upgrade: a run takes them by name."""
+    return kernels_folder() / "regressions"
+
+
 def reports_folder() -> Path:
     """The folder of the report's templates, style sheet and script."""
     return _find("reports")

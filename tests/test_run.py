@@ -112,6 +112,12 @@ def test_plan_says_what_would_run_and_what_not(reduction: Project) -> None:
     assert {"timing", "interpret"} <= {row["what"] for row in plan["not_run"]}
 
 
+def test_the_catalogue_runs_where_it_is_named(project: Project) -> None:
+    everything = json.loads(project.matrix("plan", "--json").stdout)["case_files"]
+    named = json.loads(project.matrix("plan", "--cases", "regression*", "--json").stdout)["case_files"]
+    assert named - everything == len(list((KERNELS / "regressions").glob("*.py")))
+
+
 def test_compare_judges_recorded_cells_the_other_way_round(reduction: Project) -> None:
     done = reduction.matrix("compare", str(reduction.latest), "--baseline", "3.6.0", "--candidate", "3.5.1", "--json")
     assert done.returncode == ExitCode.CLEAN, done.stderr
