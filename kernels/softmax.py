@@ -42,7 +42,7 @@ case = Case(
     reference=reference,
     inputs=lambda make, p: [make.normal((p.rows, p.cols), p.dtype, std=3)],
     axes={"dtype": ["fp16", "bf16", "fp32"]},
-    compile=[{"rows": 8192, "cols": 4096, "dtype": "fp16"}, {"rows": 8192, "cols": 1000, "dtype": "fp32"}],
+    compile=[{"rows": 8192, "cols": 4096, "dtype": "fp16"}],
     interpret=[
         {"rows": 1, "cols": 1, "dtype": "fp32"},
         {"rows": 1, "cols": 4097, "dtype": "bf16"},
