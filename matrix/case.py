@@ -101,7 +101,6 @@ class Case:
     bytes_moved: Callable[[Params], float] | None = None
     flops: Callable[[Params], float] | None = None
     competitor: Callable[..., Any] | None = None
-    requires: Sequence[str] = ()
     expectations: Sequence[Expect] = ()
     tags: Sequence[str] = ()
 
