@@ -149,3 +149,126 @@ class VerdictRecord:
     baseline_cell_id: str = ""
     candidate_cell_id: str = ""
     detail: str = ""
+
+
+class Role(enum.StrEnum):
+    """What an environment's arm is in a timing."""
+
+    BASELINE = "baseline"
+    CANDIDATE = "candidate"
+    CONTROL = "control"  # the baseline environment once more, in a worker of its own
+
+
+class Tuning(enum.StrEnum):
+    """How an autotuned kernel's configuration was chosen."""
+
+    NONE = ""  # nothing to tune
+    PINNED = "pinned"  # the baseline's winning configuration in every environment
+    RETUNED = "retuned"  # each environment's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionRecord:
+    """One dimension of one cell at the correctness stage. ``digests`` are of all outputs or references."""
+
+    run_id: str
+    host: str
+    gpu_uuid: str
+    environment: str
+    target: str
+    case: str
+    params: str
+    cell_id: str
+    dimension: str
+    outcome: str
+    reason: str
+    worst: float | None = None  # share of the allowance that the largest error takes
+    largest_error: float | None = None
+    budget: str = ""  # the tolerance that was used, in words
+    output_digest: str = ""  # on the row of ``values`` alone
+    reference_digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmRecord:
+    """One arm of one timed cell. Figures against the baseline are None in the baseline's own row.
+
+    ``*_us`` are times of one call, ``ratio`` is time over the baseline's, with the interval that decided.
+    """
+
+    run_id: str
+    host: str
+    gpu: str
+    gpu_uuid: str
+    environment: str
+    role: Role
+    baseline: str
+    triton_version: str
+    torch_version: str
+    target: str
+    case: str
+    params: str
+    cell_id: str
+    tuning: Tuning
+    configurations: dict[str, object]  # by kernel, what an autotuned one was launched with
+    cache: str  # what was judged: "cold" (flushed before each sample) or "warm"
+    calls: int  # in one sample's window
+    samples: int
+    rounds: int
+    blocks: int
+    median_us: float
+    p20_us: float
+    p80_us: float
+    warm_median_us: float | None
+    clock_mhz: float | None
+    clock_cv: float | None
+    decision: str  # slower, faster, same, undecided
+    decision_in_time: str
+    decision_in_cycles: str
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    cycles_ratio: float | None
+    margin: float  # log-ratio up to which arms count as the same
+    alpha: float  # chance of a false "slower" or "faster", over all looks
+    smallest_detectable: float | None  # the smallest relative slow-down found with 95 % power
+    bytes_moved: float | None
+    flops: float | None
+    gb_s: float | None
+    tflop_s: float | None
+    share_of_ceiling: float | None  # of what this GPU measured for itself
+    ceiling: str  # "copy" or "matmul"
+    competitor: str  # name and version; empty where the case names none
+    competitor_us: float | None
+    launch_us: float | None  # host time of one call
+    first_call_seconds: float
+    problems: list[str]
+    warnings: list[str]
+    gpu_us: float  # of the whole cell, all arms
+    wall_seconds: float
+    stopped: str  # decided, budget or looks
+    method: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """One arm's turn in one round: its raw samples and what the GPU was seen to do meanwhile."""
+
+    run_id: str
+    cell_id: str
+    environment: str
+    role: Role
+    tuning: Tuning
+    block: int
+    round: int
+    cache: str
+    samples_us: list[float]
+    queue_full: bool
+    clock_mhz: float | None
+    busy_us: float
+    sm_mhz: int | None
+    memory_mhz: int | None
+    power_w: float | None
+    temperature_c: int | None
+    reasons: list[str]
+    throttled_ns: dict[str, int]
