@@ -1,4 +1,4 @@
-"""A finished run, read back from its folder: run.json, the three tables and the stored code.
+"""A finished run, read back from its folder: run.json, the tables and the stored code.
 
 Nothing here needs the machine that made the run, so a report can be rendered anywhere.
 """
@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.artifacts import Artifacts
 from matrix.errors import StorageError
-from matrix.records import CellRecord, KernelRecord, Verdict, VerdictRecord
-from matrix.store import SCHEMA_VERSION, read_cells, read_evidence, read_verdicts
+from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, RoundRecord, Verdict, VerdictRecord
+from matrix.store import (
+    SCHEMA_VERSION,
+    read_cells,
+    read_dimensions,
+    read_evidence,
+    read_rounds,
+    read_timings,
+    read_verdicts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +38,8 @@ class RunFolder:
     cells: Sequence[CellRecord]
     kernels: Sequence[KernelRecord]
     verdicts: Sequence[VerdictRecord]
+    dimensions: Sequence[DimensionRecord] = ()
+    timings: Sequence[ArmRecord] = ()
 
     @property
     def run_id(self) -> str:
@@ -44,6 +54,10 @@ class RunFolder:
     @property
     def environments(self) -> dict[str, Mapping[str, Any]]:
         return {str(entry["id"]): entry for entry in self.meta.get("environments", ())}
+
+    def rounds(self) -> list[RoundRecord]:
+        """Every raw sample, read anew at each call: only for who draws them."""
+        return read_rounds(self.path)
 
     def artifact(self, digest: str) -> str:
         """The stored text whose bytes have this SHA-256.
@@ -61,6 +75,8 @@ def load(path: Path) -> RunFolder:
         cells=read_cells(path),
         kernels=read_evidence(path),
         verdicts=[_known_verdict(path, row) for row in read_verdicts(path)],
+        dimensions=read_dimensions(path),
+        timings=read_timings(path),
     )
 
 

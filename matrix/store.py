@@ -2,10 +2,12 @@
 
 Schema history:
 
-* 1: cells, evidence and verdicts as of triton-matrix 0.1.
+* 1: cells, evidence and verdicts as of triton-matrix 0.1. Where a GPU took part also dimensions, timings and
+  rounds: tables beside the others, which a reader that does not know them never opens.
 
 Structured values (options, signature, widths, hazards ...) are JSON strings, so that every reader can
-open them. Base units everywhere: bytes, seconds; times are UTC.
+open them; only raw samples, of which there are many, are a list column of 32-bit floats. Base units
+everywhere: bytes, seconds, and microseconds where a name ends in ``_us``; times are UTC.
 """
 
 from __future__ import annotations
@@ -20,11 +22,23 @@ import pyarrow.parquet as pq
 
 from matrix.cache import storage_error
 from matrix.errors import StorageError
-from matrix.records import CellRecord, KernelFacts, KernelRecord, VerdictRecord
+from matrix.records import (
+    ArmRecord,
+    CellRecord,
+    DimensionRecord,
+    KernelFacts,
+    KernelRecord,
+    Role,
+    RoundRecord,
+    Tuning,
+    VerdictRecord,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    FlatRecord = CellRecord | VerdictRecord | DimensionRecord | ArmRecord
 
 SCHEMA_VERSION = 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -32,12 +46,16 @@ _STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _TYPES = {"str": _TEXT, "int": _INT, "float": _FLOAT, "bool": pa.bool_(), "datetime": pa.timestamp("us", tz="UTC")}
+_SAMPLES = "samples_us"
+_WORDS = {"Role": Role, "Tuning": Tuning}
 
 
 def _field(field: dataclasses.Field[Any]) -> pa.Field:
     """A dataclass field's column: scalars as they are, everything structured as JSON text."""
     name = str(field.type)
     nullable = "None" in name
+    if field.name == _SAMPLES:
+        return pa.field(_SAMPLES, pa.list_(pa.float32()), nullable=False)
     return pa.field(field.name, _TYPES.get(name.replace(" | None", ""), _TEXT), nullable=nullable)
 
 
@@ -48,6 +66,9 @@ def _schema(*fields: pa.Field) -> pa.Schema:
 _FLAT = ("seconds", "facts")
 CELLS = _schema(*(_field(f) for f in dataclasses.fields(CellRecord)))
 VERDICTS = _schema(*(_field(f) for f in dataclasses.fields(VerdictRecord)))
+DIMENSIONS = _schema(*(_field(f) for f in dataclasses.fields(DimensionRecord)))
+TIMINGS = _schema(*(_field(f) for f in dataclasses.fields(ArmRecord)))
+ROUNDS = _schema(*(_field(f) for f in dataclasses.fields(RoundRecord)))
 EVIDENCE = _schema(
     *(_field(f) for f in dataclasses.fields(KernelRecord) if f.name not in _FLAT),
     *(_field(f) for f in dataclasses.fields(KernelFacts)),
@@ -68,6 +89,22 @@ def write_evidence(folder: Path, records: Sequence[KernelRecord]) -> None:
     _write(folder / "evidence.parquet", EVIDENCE, [_evidence_row(record) for record in records])
 
 
+def write_dimensions(folder: Path, records: Sequence[DimensionRecord]) -> None:
+    """Like the timings and the rounds, only where there are any: a host without a GPU leaves no such table."""
+    if records:
+        _write(folder / "dimensions.parquet", DIMENSIONS, [_row(record) for record in records])
+
+
+def write_timings(folder: Path, records: Sequence[ArmRecord]) -> None:
+    if records:
+        _write(folder / "timings.parquet", TIMINGS, [_row(record) for record in records])
+
+
+def write_rounds(folder: Path, records: Sequence[RoundRecord]) -> None:
+    if records:
+        _write(folder / "rounds.parquet", ROUNDS, [_round_row(record) for record in records])
+
+
 def read_cells(folder: Path) -> list[CellRecord]:
     return [CellRecord(**row) for row in _read(folder / "cells.parquet", CELLS)]
 
@@ -80,12 +117,33 @@ def read_evidence(folder: Path) -> list[KernelRecord]:
     return [_kernel_record(row) for row in _read(folder / "evidence.parquet", EVIDENCE)]
 
 
-def _row(record: CellRecord | VerdictRecord) -> dict[str, Any]:
+def read_dimensions(folder: Path) -> list[DimensionRecord]:
+    """The rows, none where there is no such table; so do the timings and the rounds."""
+    rows = _read_if_there(folder / "dimensions.parquet", DIMENSIONS)
+    return [DimensionRecord(**row) for row in rows]
+
+
+def read_timings(folder: Path) -> list[ArmRecord]:
+    rows = _read_if_there(folder / "timings.parquet", TIMINGS)
+    return [ArmRecord(**_values(ArmRecord, row)) for row in rows]
+
+
+def read_rounds(folder: Path) -> list[RoundRecord]:
+    rows = _read_if_there(folder / "rounds.parquet", ROUNDS)
+    return [RoundRecord(**_values(RoundRecord, row)) for row in rows]
+
+
+def _row(record: FlatRecord) -> dict[str, Any]:
     return {f.name: _scalar(getattr(record, f.name)) for f in dataclasses.fields(record)}
 
 
 def _scalar(value: Any) -> Any:
     return value if not isinstance(value, (dict, list)) else json.dumps(value)
+
+
+def _round_row(record: RoundRecord) -> dict[str, Any]:
+    row = {f.name: _scalar(getattr(record, f.name)) for f in dataclasses.fields(record) if f.name != _SAMPLES}
+    return {**row, _SAMPLES: record.samples_us}
 
 
 def _evidence_row(record: KernelRecord) -> dict[str, Any]:
@@ -104,7 +162,13 @@ def _kernel_record(row: dict[str, Any]) -> KernelRecord:
     return KernelRecord(**values, seconds=seconds, facts=KernelFacts(**facts))
 
 
+def _values(record: type[ArmRecord | RoundRecord], row: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: _value(field, row[field.name]) for field in dataclasses.fields(record)}
+
+
 def _value(field: dataclasses.Field[Any], value: Any) -> Any:
+    if str(field.type) in _WORDS:
+        return _WORDS[str(field.type)](value)
     structured = str(field.type).startswith(("dict", "list"))
     return json.loads(value) if structured and isinstance(value, str) else value
 
@@ -117,6 +181,10 @@ def _write(path: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise storage_error(path, error) from error
+
+
+def _read_if_there(path: Path, schema: pa.Schema) -> Iterable[dict[str, Any]]:
+    return _read(path, schema) if path.exists() else ()
 
 
 def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
