@@ -19,12 +19,34 @@ COLD, WARM = "cold", "warm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """An arm that is ready, with what its first calls showed."""
+    """An arm that is ready, with what its first call showed. ``places`` are sets of buffers to choose from."""
 
-    estimate_us: Mapping[str, float]
+    places: int
+    capturable: bool
     kernels: tuple[Mapping[str, Any], ...] = ()
     configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     first_call_seconds: float = 0.0
+    warmup_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a call takes, by cache, and what a cold sample costs the host and the GPU (its flush included)."""
+
+    call_us: Mapping[str, float]
+    enqueue_us: float
+    busy_us: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What an arm is asked for in one round. ``replayed`` calls come from a CUDA graph."""
+
+    samples: int
+    cache: str
+    calls: int
+    place: int
+    replayed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,26 +60,46 @@ class Round:
     attempts: int = 1
 
 
-class ArmFailed(Exception):
-    """An arm could not be opened or timed; carries the cell's outcome."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Competition:
+    """A case's competitor on this host: name, version and cold samples in us."""
 
-    def __init__(self, outcome: Outcome, reason: str) -> None:
+    name: str
+    version: str
+    samples_us: tuple[float, ...]
+
+
+class ArmFailed(Exception):
+    """An arm could not be opened or timed; carries the arm's name and the cell's outcome."""
+
+    def __init__(self, outcome: Outcome, reason: str, *, arm: str = "", detail: str = "") -> None:
         super().__init__(f"{outcome}: {reason}")
         self.outcome = outcome
         self.reason = reason
+        self.arm = arm
+        self.detail = detail
 
 
 class Arm(Protocol):
-    """One environment's kernel, resident on the GPU. Every method may raise :class:`ArmFailed`."""
+    """One environment's kernel, resident on the GPU. Every method may raise :class:`ArmFailed`.
+
+    ``open`` and ``place`` are called of all arms at the same time, everything else of one at a time.
+    """
 
     @property
     def name(self) -> str: ...
 
-    def open(self, placement: int, *, estimate: bool) -> Opened: ...
+    def open(self, places: int, share: float) -> Opened: ...
 
-    def round(self, samples: int, cache: str, calls: int) -> Round: ...
+    def place(self, first: int) -> None: ...
 
-    def close(self, *, forget: bool) -> None: ...
+    def estimate(self) -> Estimate: ...
+
+    def round(self, turn: Turn) -> Round: ...
+
+    def overhead(self, calls: int) -> tuple[float, ...]: ...
+
+    def close(self) -> None: ...
 
 
 class WorkerArm:
@@ -77,17 +119,27 @@ class WorkerArm:
         self._ask = ask
         self._cell = {"path": path, "case": case, "params": dict(params), "pinned": dict(pinned or {})}
 
-    def open(self, placement: int, *, estimate: bool) -> Opened:
-        part = self._part({"op": "arm_open", **self._cell, "placement": placement, "estimate": estimate})
+    def open(self, places: int, share: float) -> Opened:
+        part = self._part({"op": "arm_open", **self._cell, "places": places, "share": share})
         return Opened(
-            estimate_us=part["estimate_us"],
+            places=part["places"],
+            capturable=part["capturable"],
             kernels=tuple(part["kernels"]),
             configurations=part["configurations"],
             first_call_seconds=part["first_call_seconds"],
+            warmup_ms=part["warmup_ms"],
         )
 
-    def round(self, samples: int, cache: str, calls: int) -> Round:
-        part = self._part({"op": "arm_round", "samples": samples, "cache": cache, "calls": calls})
+    def place(self, first: int) -> None:
+        self._part({"op": "arm_place", "first": first})
+
+    def estimate(self) -> Estimate:
+        part = self._part({"op": "arm_estimate"})
+        return Estimate(call_us=part["estimate_us"], enqueue_us=part["enqueue_us"], busy_us=part["busy_us"])
+
+    def round(self, turn: Turn) -> Round:
+        request = {"samples": turn.samples, "cache": turn.cache, "calls": turn.calls, "place": turn.place}
+        part = self._part({"op": "arm_round", **request, "replayed": turn.replayed})
         return Round(
             samples_us=tuple(part["samples_us"]),
             queue_full=part["queue_full"],
@@ -96,11 +148,22 @@ class WorkerArm:
             attempts=part["attempts"],
         )
 
-    def close(self, *, forget: bool) -> None:
-        self._part({"op": "arm_close", "forget": forget})
+    def overhead(self, calls: int) -> tuple[float, ...]:
+        return tuple(self._part({"op": "overhead", "calls": calls})["host_us"])
+
+    def competitor(self) -> Competition | None:
+        """The case's competitor, timed in this worker; None where it has none."""
+        part = self._ask({"op": "competitor"})
+        if part["outcome"] != Outcome.PASSED:
+            return None
+        return Competition(name=part["name"], version=part["torch"], samples_us=tuple(part["samples_us"]))
+
+    def close(self) -> None:
+        self._part({"op": "arm_close"})
 
     def _part(self, request: dict[str, Any]) -> dict[str, Any]:
         part = self._ask(request)
         if part["outcome"] != Outcome.PASSED:
-            raise ArmFailed(Outcome(part["outcome"]), part.get("reason", ""))
+            outcome, detail = Outcome(part["outcome"]), part.get("detail", "")
+            raise ArmFailed(outcome, part.get("reason", ""), arm=self.name, detail=detail)
         return part

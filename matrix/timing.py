@@ -2,30 +2,36 @@
 
 Arms come through one seam, :class:`matrix.arms.Arm`.
 
-Block by block, every arm is opened with its buffers at another place, all arms take their rounds in an
-order that is reversed every other round, and all are closed. After each look of the stopping rule, what is
-decided for every candidate ends the measurement. A cell whose shortest arm takes under 10 us is batched:
+All arms are opened at once, each with its buffers in several places. Block by block they take their rounds
+at another place, in an order that is reversed every other round. After each look of the stopping rule, what
+is decided for every candidate ends the measurement. A cell whose shortest arm takes under 10 us is batched:
 so many calls to a sample that its window is long enough, from a CUDA graph, the same number in every arm.
+Single calls are replayed from a graph too, in every arm, where some arm's host would not keep ahead of the GPU.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from matrix.arms import COLD, WARM, Arm, ArmFailed, Opened
+from matrix.arms import COLD, WARM, Arm, ArmFailed, Opened, Turn
 from matrix.model import Outcome
 from matrix.rounds import TimedRound, paired, problems, warnings
 from matrix.statistics import Decision, StoppingRule, agree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
+    from matrix.arms import Estimate
     from matrix.gpu import Reading
 
 SHORTEST_US = 10.0
+# A host that needs more than this share of the GPU's time for a sample holds it up now and then.
+_HOST_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +39,18 @@ class TimingPlan:
     """How a cell is timed."""
 
     rule: StoppingRule = field(default_factory=StoppingRule)
-    rounds_per_block: int = 4
+    rounds_per_block: int = 3
+    places: int = 6  # as many as the first look has blocks: no two of those share their buffers
     samples: int = 10  # a round, at least, where the budget allows
     fewest_samples: int = 3
-    round_us: float = 2000.0  # of samples a round: short kernels get more samples
-    most_samples: int = 100
+    round_us: float = 16_000.0  # of samples a round: short kernels get more samples
+    most_samples: int = 400
     window_us: float = 100.0  # of a batched sample
     most_calls: int = 200
-    budget_us: float = 2e6  # GPU time of the cell, all arms, flushes included
-    warm_rounds: int = 4
+    budget_us: float = 2e6  # GPU time of the cell, all arms; flushes and warm-ups counted apart
+    warm_samples: int = 100
+    warm_rounds: int = 2
+    overhead_calls: int = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +62,11 @@ class TimingRecord:
     control: str
     judged_cache: str
     calls: int
+    replayed: bool
     samples_per_round: int
     rounds: tuple[TimedRound, ...]
     opened: Mapping[str, Opened]
+    launch_us: Mapping[str, tuple[float, ...]]  # host time of single calls
     decisions: Mapping[str, Decision]
     decisions_in_time: Mapping[str, Decision]
     decisions_in_cycles: Mapping[str, Decision]
@@ -63,8 +74,10 @@ class TimingRecord:
     warnings: Mapping[str, tuple[str, ...]]
     margin: float
     alpha: float
-    gpu_us: float
+    arms_us: float  # GPU time in samples of all arms
+    flush_us: float  # GPU time in flushes, of all arms
     wall_seconds: float
+    setup_seconds: float  # of that: opening the arms, their first calls and warm-ups
     stopped: str  # "decided" or "budget" or "looks"
 
     def samples_us(self, arm: str, cache: str) -> list[float]:
@@ -85,13 +98,11 @@ def measure(
 ) -> TimingRecord:
     """Time all arms of a cell, interleaved. ``read`` samples the GPU's clocks and throttle counters.
 
-    Raises :class:`ArmFailed` where an arm cannot be opened or timed; arms are closed either way.
+    Raises :class:`ArmFailed` where an arm cannot be opened or timed. The arms stay open: their owner closes them.
     """
-    session = _Session(baseline, tuple(candidates), control, plan or TimingPlan(), read)
-    try:
-        return session.run()
-    finally:
-        session.close(forget=True)
+    arms = (baseline, *candidates, *([control] if control else []))
+    with ThreadPoolExecutor(max_workers=len(arms) + 1) as threads:
+        return _Session(baseline, tuple(candidates), control, plan or TimingPlan(), read, threads).run()
 
 
 class _Session:
@@ -104,23 +115,27 @@ class _Session:
         control: Arm | None,
         plan: TimingPlan,
         read: Callable[[], Reading] | None,
+        threads: ThreadPoolExecutor,
     ) -> None:
         self._baseline, self._candidates, self._control = baseline, candidates, control
         self._arms: tuple[Arm, ...] = (baseline, *candidates, *([control] if control else []))
-        self._plan, self._read = plan, read
+        self._plan, self._read, self._threads = plan, read, threads
         self._rounds: list[TimedRound] = []
         self._opened: dict[str, Opened] = {}
-        self._gpu_us = 0.0
-        self._calls, self._samples, self._cache = 1, plan.samples, COLD
-        self._rounds_per_block = plan.rounds_per_block
+        self._arms_us = self._flush_us = 0.0
+        self._calls, self._samples, self._cache, self._replayed = 1, plan.samples, COLD, False
+        self._rounds_per_block, self._places = plan.rounds_per_block, 1
 
     def run(self) -> TimingRecord:
         began, stopped = time.perf_counter(), "looks"
         decided: dict[str, dict[str, Decision]] = {"time": {}, "cycles": {}, "both": {}}
+        self._open()
+        setup = time.perf_counter() - began
         for block in range(self._plan.rule.last_look):
-            self._open(block)
-            self._block(block, self._rounds_per_block, self._cache)
-            spent = self._gpu_us >= self._plan.budget_us
+            if block and block % self._places == 0:
+                self._at_once(lambda arm, first=block: arm.place(first))  # type: ignore[misc]
+            self._block(block, self._rounds_per_block, self._samples, self._cache)
+            spent = self._arms_us >= self._plan.budget_us
             # The look at the budget's end takes the place of one that will not come.
             if spent or block + 1 in self._plan.rule.looks:
                 decided = self._decide()
@@ -131,24 +146,30 @@ class _Session:
                 stopped = "budget"
                 break
         if self._cache == COLD:
-            self._block(self._rounds[-1].block, min(self._plan.warm_rounds, self._rounds_per_block), WARM)
-        return self._record(decided, stopped, time.perf_counter() - began)
+            self._block(block, self._plan.warm_rounds, min(self._samples, self._plan.warm_samples), WARM)
+        if self._read:
+            self._see(self._read())
+        launch_us = {arm.name: arm.overhead(self._plan.overhead_calls) for arm in self._arms}
+        return self._record(decided, stopped, launch_us, time.perf_counter() - began, setup)
 
-    def close(self, *, forget: bool) -> None:
-        for arm in self._arms:
-            arm.close(forget=forget)
+    def _at_once(self, work: Callable[[Arm], Any]) -> list[Any]:
+        """Of all arms in parallel: nothing is being timed."""
+        futures = [self._threads.submit(work, arm) for arm in self._arms]
+        for future in futures:
+            future.exception()  # all have ended before the first failure is raised
+        return [future.result() for future in futures]
 
-    def _open(self, block: int) -> None:
-        for arm in self._arms:
-            opened = arm.open(block, estimate=block == 0)
-            if block == 0:
-                self._opened[arm.name] = opened
-        if block == 0:
-            self._choose_window()
+    def _open(self) -> None:
+        share = 1 / (len(self._arms) + 1)
+        opened = self._at_once(lambda arm: arm.open(self._plan.places, share))
+        self._opened = {arm.name: each for arm, each in zip(self._arms, opened, strict=True)}
+        self._places = min(each.places for each in opened)
+        self._choose_window([arm.estimate() for arm in self._arms])
 
-    def _choose_window(self) -> None:
+    def _choose_window(self, estimates: Sequence[Estimate]) -> None:
         plan = self._plan
-        shortest = min(opened.estimate_us[WARM] for opened in self._opened.values())
+        capturable = all(each.capturable for each in self._opened.values())
+        shortest = min(each.call_us[WARM] for each in estimates)
         if shortest < SHORTEST_US:
             # Many calls in a row find the cache as the one before left it: that figure is a warm one.
             self._cache = WARM
@@ -156,37 +177,53 @@ class _Session:
             if self._calls > plan.most_calls:
                 reason = f"{shortest:.2f} us a call: {plan.most_calls} calls are no window of {plan.window_us:g} us"
                 raise ArmFailed(Outcome.TOO_SHORT, reason)
-        window = max(opened.estimate_us[self._cache] for opened in self._opened.values()) * self._calls
+        self._replayed = capturable and (
+            self._calls > 1 or any(each.enqueue_us > _HOST_SHARE * each.busy_us for each in estimates)
+        )
+        window = max(each.call_us[self._cache] for each in estimates) * self._calls
         wanted = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
         # Of a long kernel, few samples and rounds in many blocks tell more than many in few.
         affordable = plan.budget_us / (plan.rule.looks[0] * len(self._arms) * window)
         self._samples = max(min(wanted, int(affordable / plan.rounds_per_block)), plan.fewest_samples)
         self._rounds_per_block = max(1, min(plan.rounds_per_block, int(affordable / self._samples)))
 
-    def _block(self, block: int, rounds: int, cache: str) -> None:
+    def _block(self, block: int, rounds: int, samples: int, cache: str) -> None:
+        turn = Turn(
+            samples=samples, cache=cache, calls=self._calls, place=block % self._places, replayed=self._replayed
+        )
         for number in range(rounds):
             order = self._arms if (block + number) % 2 == 0 else tuple(reversed(self._arms))
             for arm in order:
-                self._turn(arm, block, number, cache)
+                self._turn(arm, block, number, turn)
 
-    def _turn(self, arm: Arm, block: int, number: int, cache: str) -> None:
-        before = self._read() if self._read else None
-        result = arm.round(self._samples, cache, self._calls)
-        after = self._read() if self._read else None
-        self._gpu_us += result.busy_us or sum(result.samples_us) * self._calls
+    def _turn(self, arm: Arm, block: int, number: int, turn: Turn) -> None:
+        # Read while the GPU works and not between turns: a reading takes longer than some rounds.
+        reading: Future[Reading] | None = self._threads.submit(self._read) if self._read else None
+        result = arm.round(turn)
+        sampled = sum(result.samples_us) * turn.calls
+        self._arms_us += sampled
+        self._flush_us += max(0.0, result.busy_us - sampled) if turn.cache == COLD else 0.0
+        if reading:
+            self._see(reading.result())
         self._rounds.append(
             TimedRound(
                 arm=arm.name,
                 block=block,
                 round=number,
-                cache=cache,
+                cache=turn.cache,
                 samples_us=result.samples_us,
                 queue_full=result.queue_full,
                 clock_mhz=result.clock_mhz,
                 busy_us=result.busy_us,
-                readings=tuple(r for r in (before, after) if r is not None),
+                readings=(reading.result(),) if reading else (),
             )
         )
+
+    def _see(self, reading: Reading) -> None:
+        """Close the last turn's pair of readings: what a counter has gained since its first one fell into it."""
+        if self._rounds and len(self._rounds[-1].readings) == 1:
+            last = self._rounds[-1]
+            self._rounds[-1] = replace(last, readings=(*last.readings, reading))
 
     def _pairs(self, arm: Arm, *, cycles: bool = False) -> list[list[float]]:
         return paired(self._rounds, arm.name, self._baseline.name, self._cache, cycles=cycles)
@@ -204,7 +241,14 @@ class _Session:
             found["both"][arm.name] = agree(in_time, in_cycles)
         return found
 
-    def _record(self, decided: dict[str, dict[str, Decision]], stopped: str, seconds: float) -> TimingRecord:
+    def _record(
+        self,
+        decided: dict[str, dict[str, Decision]],
+        stopped: str,
+        launch_us: Mapping[str, tuple[float, ...]],
+        seconds: float,
+        setup: float,
+    ) -> TimingRecord:
         undecided = {arm.name: Decision.UNDECIDED for arm in self._candidates}
         control = self._pairs(self._control) if self._control else None
         names = [arm.name for arm in self._arms]
@@ -214,9 +258,11 @@ class _Session:
             control=self._control.name if self._control else "",
             judged_cache=self._cache,
             calls=self._calls,
+            replayed=self._replayed,
             samples_per_round=self._samples,
             rounds=tuple(self._rounds),
             opened=self._opened,
+            launch_us=launch_us,
             decisions=decided["both"] or undecided,
             decisions_in_time=decided["time"] or undecided,
             decisions_in_cycles=decided["cycles"] or undecided,
@@ -224,7 +270,9 @@ class _Session:
             warnings={name: warnings(self._rounds, name, self._cache) for name in names},
             margin=self._plan.rule.widened(control),
             alpha=self._plan.rule.alpha,
-            gpu_us=self._gpu_us,
+            arms_us=self._arms_us,
+            flush_us=self._flush_us,
             wall_seconds=seconds,
+            setup_seconds=setup,
             stopped=stopped,
         )

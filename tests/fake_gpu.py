@@ -5,6 +5,7 @@ and that the queue's state is judged; no figure of it means anything. Every reco
 the fake GPU's time after all that was queued before it.
 """
 
+import contextlib
 import importlib.util
 import pathlib
 import sys
@@ -47,19 +48,19 @@ class Event:
 
 
 class Graph:
+    def capture_begin(self, capture_error_mode):
+        pass
+
+    def capture_end(self):
+        pass
+
     def replay(self):
         Clock.enqueue(1e-4)
 
 
-class Capture:
-    def __init__(self, graph):
-        self.graph = graph
-
-    def __enter__(self):
-        return self.graph
-
-    def __exit__(self, *_):
-        return None
+class Stream:
+    def wait_stream(self, other):
+        pass
 
 
 def stand_in():
@@ -76,7 +77,9 @@ def stand_in():
         "mem_get_info": lambda device=None: (1 << 24, 1 << 24),
         "Event": Event,
         "CUDAGraph": Graph,
-        "graph": Capture,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda stream: contextlib.nullcontext(),
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from worker_client import FAKE_GPU, Client
 
-from matrix.arms import COLD, WARM, ArmFailed, Opened, Round, WorkerArm
+from matrix.arms import COLD, WARM, ArmFailed, Estimate, Opened, Round, Turn, WorkerArm
 from matrix.errors import UsageError
 from matrix.gpu import Nvml, Reading
 from matrix.model import Outcome
@@ -35,40 +35,55 @@ class FakeArm:
     name: str
     true_us: float
     log: list[str] = field(default_factory=list)
-    place: float = 0.0015
+    place_spread: float = 0.0015
     noise: float = 0.003
     clock_mhz: float | None = 1980.0
     queue_full: bool = True
     drift: Any = None  # shared by the arms of one GPU: the round's own factor
     seed: int = 0
     fails: Outcome | None = None
-    placed: float = 0.0
+    placed: Any = ()
     is_open: bool = False
+
+    capturable: bool = True
+    enqueue_us: float = 20.0
+    places: int = 6
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng([self.seed, *self.name.encode()])
 
-    def open(self, placement: int, *, estimate: bool) -> Opened:
+    def open(self, places: int, share: float) -> Opened:
         if self.fails:
-            raise ArmFailed(self.fails, "as told")
-        self.log.append(f"open {self.name} {placement}")
-        self.placed, self.is_open = float(self.random.normal(0, self.place)), True
-        return Opened(estimate_us={COLD: self.true_us, WARM: self.true_us} if estimate else {})
+            raise ArmFailed(self.fails, "as told", arm=self.name)
+        assert 0 < share < 1
+        count = min(places, self.places)
+        self.placed, self.is_open = self.random.normal(0, self.place_spread, count), True
+        return Opened(places=count, capturable=self.capturable)
 
-    def round(self, samples: int, cache: str, calls: int) -> Round:
+    def place(self, first: int) -> None:
+        self.log.append(f"place {self.name} {first}")
+        self.placed = self.random.normal(0, self.place_spread, len(self.placed))
+
+    def estimate(self) -> Estimate:
+        call = {COLD: self.true_us, WARM: self.true_us}
+        return Estimate(call_us=call, enqueue_us=self.enqueue_us, busy_us=self.true_us + 40.0)
+
+    def round(self, turn: Turn) -> Round:
         assert self.is_open
-        self.log.append(f"{cache} {self.name} {samples}x{calls}")
+        self.log.append(f"{turn.cache} {self.name} {turn.samples}x{turn.calls} at {turn.place} {turn.replayed}")
         factor = next(self.drift) if self.drift else 1.0
-        scatter = np.exp(self.placed + self.random.normal(0, self.noise, samples)) * factor
+        scatter = np.exp(self.placed[turn.place] + self.random.normal(0, self.noise, turn.samples)) * factor
         return Round(
             samples_us=tuple(self.true_us * scatter),
             queue_full=self.queue_full,
             clock_mhz=self.clock_mhz,
-            busy_us=self.true_us * samples * calls,
+            busy_us=(self.true_us + 40.0) * turn.samples * turn.calls,
         )
 
-    def close(self, *, forget: bool) -> None:
-        self.log.append(f"close {self.name} {forget}")
+    def overhead(self, calls: int) -> tuple[float, ...]:
+        return (self.enqueue_us,) * calls
+
+    def close(self) -> None:
         self.is_open = False
 
 
@@ -92,13 +107,30 @@ def test_rounds_are_interleaved_and_their_order_reversed_every_other_round() -> 
     assert rounds[:6] == ["baseline", "candidate", "control", "control", "candidate", "baseline"]
 
 
-def test_buffers_move_between_blocks_and_everything_is_closed_at_the_end() -> None:
+def test_every_block_of_the_first_look_has_a_place_of_its_own() -> None:
     arms = trio()
     record = run(arms)
-    opened = [int(line.split()[2]) for line in arms[0].log if line.startswith("open baseline")]
-    assert opened == list(range(len(opened)))
-    assert len(opened) == len({r.block for r in record.rounds}) >= 6
-    assert arms[0].log[-3:] == [f"close {name} True" for name in ("baseline", "candidate", "control")]
+    places = [line.split()[4] for line in arms[0].log if line.startswith("cold baseline")]
+    first = places[: 6 * PLAN.rounds_per_block]
+    assert first == [str(block) for block in range(6) for _ in range(PLAN.rounds_per_block)]
+    assert len({r.block for r in record.rounds}) >= 6
+
+
+def test_where_memory_allows_one_place_only_buffers_move_between_blocks() -> None:
+    arms = trio()
+    arms[1].places = 1
+    run(arms)
+    moved = [int(line.split()[2]) for line in arms[0].log if line.startswith("place baseline")]
+    assert moved == list(range(1, len(moved) + 1))
+    assert len(moved) >= 5
+
+
+def test_single_calls_are_replayed_in_every_arm_where_one_host_is_slow() -> None:
+    arms = trio(enqueue_us=150.0)
+    assert run(arms).replayed
+    assert not run(trio()).replayed
+    arms = trio(enqueue_us=150.0, capturable=False)
+    assert not run(arms).replayed
 
 
 @pytest.mark.parametrize(
@@ -115,8 +147,9 @@ def test_raw_samples_are_kept_by_arm_round_and_cache() -> None:
     record = run(trio())
     cold, warm = (record.samples_us("candidate", cache) for cache in (COLD, WARM))
     assert len(cold) == sum(len(r.samples_us) for r in record.rounds if r.arm == "candidate" and r.cache == COLD)
-    assert len(warm) == PLAN.warm_rounds * record.samples_per_round
-    assert [len(block) for block in record.log_ratios("candidate")] == [PLAN.rounds_per_block] * 6
+    assert len(warm) == PLAN.warm_rounds * min(record.samples_per_round, PLAN.warm_samples)
+    blocks = [len(block) for block in record.log_ratios("candidate")]
+    assert blocks == [PLAN.rounds_per_block] * len({r.block for r in record.rounds})
 
 
 def test_what_drifts_for_all_arms_alike_does_not_count() -> None:
@@ -137,7 +170,7 @@ def test_short_kernels_are_batched_and_judged_warm() -> None:
 def test_all_arms_are_batched_alike_where_one_is_short() -> None:
     arms = trio(0.8, true_us=11.0)
     run(arms)
-    assert {line.split("x")[1] for line in arms[0].log if "x" in line} == {"12"}
+    assert {line.split("x")[1].split()[0] for line in arms[0].log if "x" in line} == {"12"}
 
 
 def test_a_kernel_too_short_for_any_batch_is_said_to_be() -> None:
@@ -148,9 +181,9 @@ def test_a_kernel_too_short_for_any_batch_is_said_to_be() -> None:
 
 def test_long_kernels_get_fewer_samples_so_that_the_first_look_is_within_the_budget() -> None:
     record = run(trio(1.1, true_us=5000.0))
-    assert record.samples_per_round == 5
+    assert record.samples_per_round == 6
     assert record.decisions["candidate"] == Decision.SLOWER
-    assert record.gpu_us < 2.4e6  # the warm rounds come on top
+    assert record.arms_us < 2.4e6  # the warm rounds come on top
 
 
 def test_the_end_of_the_budget_is_the_last_look() -> None:
@@ -162,11 +195,11 @@ def test_the_end_of_the_budget_is_the_last_look() -> None:
     assert (undecided.stopped, undecided.decisions["candidate"]) == ("budget", Decision.UNDECIDED)
 
 
-def test_an_arm_that_cannot_be_opened_ends_the_cell_with_its_outcome_and_the_rest_is_closed() -> None:
+def test_an_arm_that_cannot_be_opened_ends_the_cell_with_its_outcome_and_says_whose() -> None:
     arms = trio(fails=Outcome.OUT_OF_MEMORY)
-    with pytest.raises(ArmFailed, match="out_of_memory"):
+    with pytest.raises(ArmFailed, match="out_of_memory") as failure:
         run(arms)
-    assert arms[0].log[-1].startswith("close control")
+    assert failure.value.arm == "candidate"
 
 
 def test_a_difference_in_time_alone_is_not_called() -> None:
@@ -194,14 +227,18 @@ def test_a_queue_that_ran_empty_is_a_problem_of_that_arm() -> None:
 def test_throttling_in_one_arm_only_is_a_problem() -> None:
     arms = trio()
     total = {"hw_thermal_slowdown": 0}
+    order = ["baseline", "candidate", "control", "control", "candidate", "baseline"]
+    turns: list[str] = []
 
     def read() -> Reading:
-        # Two readings around each turn; the counter moves only around the candidate's.
-        if arms[0].log and "cold candidate" in arms[0].log[-1]:
+        # One reading a turn; what the counter gains in the candidate's shows in the one after it.
+        if turns and turns[-1] == "candidate":
             total["hw_thermal_slowdown"] += 1_000_000
+        turns.append(order[len(turns) % 6])
         return reading(dict(total))
 
-    record = run(arms, read=read)
+    plan = TimingPlan(rule=StoppingRule(looks=(6,)), rounds_per_block=2, warm_rounds=2)
+    record = run(arms, plan=plan, read=read)
     assert "hw_thermal_slowdown in one arm" in record.problems["candidate"][0]
     assert "hw_thermal_slowdown" in record.warnings["candidate"][0]
     assert all(len(r.readings) == 2 for r in record.rounds)
@@ -234,19 +271,22 @@ def test_a_worker_serves_an_arm(interpreter: Path, tmp_path: Path) -> None:
     """The requests and replies of the real worker; its fake GPU's figures mean nothing."""
     path = tmp_path / "case.py"
     path.write_text(ARM_CASE)
-    plan = TimingPlan(rule=StoppingRule(looks=(2,)), rounds_per_block=2, warm_rounds=1, most_samples=10)
-    with Client(interpreter, "gpu", main=FAKE_GPU) as worker:
-        arms = [WorkerArm(name, worker.ask, path=str(path), case="copy", params={"n": 64}) for name in ("one", "other")]
+    plan = TimingPlan(rule=StoppingRule(looks=(2,)), rounds_per_block=2, places=2, warm_rounds=1, most_samples=10)
+    cell: dict[str, Any] = {"path": str(path), "case": "copy", "params": {"n": 64}}
+    with Client(interpreter, "gpu", main=FAKE_GPU) as worker, Client(interpreter, "gpu", main=FAKE_GPU) as second:
+        arms = [WorkerArm("one", worker.ask, **cell), WorkerArm("other", second.ask, **cell)]
         record = measure(arms[0], [arms[1]], plan=plan)
         assert worker("device")["name"] == "fake"
         with pytest.raises(ArmFailed, match="run_error"):
-            WorkerArm("bad", worker.ask, path=str(path), case="raises", params={}).open(0, estimate=True)
+            WorkerArm("bad", worker.ask, path=str(path), case="raises", params={}).open(1, 0.5)
         part = worker("arm_open", path=str(path), case="nothing", params={})
         assert part["outcome"] == "not_launched"
         assert worker("correctness", path=str(path), case="copy", params={"n": 65})["outcome"] == "passed"
     assert record.opened["one"].kernels[0]["name"] == "copy_kernel"
+    assert record.opened["one"].places == 2
     assert len(record.rounds) == 2 * 2 * 2 + 2
     assert all(len(r.samples_us) == 10 for r in record.rounds)
+    assert len(record.launch_us["other"]) == plan.overhead_calls
 
 
 ARM_CASE = """

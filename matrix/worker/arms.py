@@ -1,8 +1,4 @@
-"""An arm of a measurement: one case at one point, resident on the GPU, ready to be timed.
-
-Opened anew for every block of rounds, with its buffers somewhere else each time (``placement``), because
-where buffers lie changes the time of a kernel by more than what is to be told apart.
-"""
+"""An arm of a measurement: one case at one point, resident on the GPU in several places, ready to be timed."""
 
 from __future__ import annotations
 
@@ -17,8 +13,9 @@ from matrix.case import Params
 from matrix.model import Outcome
 from matrix.worker import cases, observe
 from matrix.worker.cuda import is_cuda_error
+from matrix.worker.places import Place, place
 from matrix.worker.seeds import inputs_of
-from matrix.worker.timing import COLD, WARM, Timer, capture
+from matrix.worker.timing import COLD, WARM, Timer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,11 +25,9 @@ if TYPE_CHECKING:
     from matrix.case import Case
 
 FIRST_WARMUP_MS = 50.0
-NEXT_WARMUP_MS = 5.0
+NEXT_WARMUP_MS = 2.0
 ESTIMATE_SAMPLES = 10
-# Buffers move by odd multiples of a large page, so that sets, channels and slices all change.
-_PAD_BYTES = 2 << 20
-_PLACES = 61
+COMPETITOR_SAMPLES = 50
 
 
 @dataclass
@@ -41,30 +36,16 @@ class Arm:
 
     case: Case
     params: Params
-    inputs: list[Any]
-    pad: torch.Tensor | None
+    masters: list[Any]
+    places: list[Place]
     scope: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    replays: dict[int, Callable[[], object]] = field(default_factory=dict)
-
-    def call(self) -> object:
-        return cases.call(self.case.run, self.inputs, self.params)
-
-    def calls(self, number: int) -> Callable[[], object]:
-        """Something that makes ``number`` calls: the call itself, or the replay of a graph of so many."""
-        if number == 1:
-            return self.call
-        if number not in self.replays:
-            self.replays[number] = capture(self.call, number).replay
-            self.replays[number]()
-        return self.replays[number]
 
 
 class Arms:
-    """The open arm of this worker, if any, and the inputs that its next opening will need again."""
+    """The open arm of this worker, if any."""
 
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
-        self._masters: tuple[Any, list[Any]] | None = None
         self._arm: Arm | None = None
 
     @property
@@ -74,38 +55,59 @@ class Arms:
         return self._arm
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Build the inputs, make the first call, warm up and estimate. Returns the reply's figures."""
+        """Build the inputs, make the first call, fill the places, warm up. Returns the reply's figures."""
         self.close()
         params = Params(request["params"])
         case = cases.find(request["path"], request["case"])
-        again = self._keep_masters(case, params, request)
-        placement = int(request.get("placement", 0))
-        pad = self._pad(placement)
-        inputs = [item.clone() if isinstance(item, torch.Tensor) else item for item in self._masters_list()]
-        arm = Arm(case, params, inputs, pad)
+        self._timer.forget()
+        arm = Arm(case, params, inputs_of(case, params, device=self._timer.device), [])
+        free_before, _ = torch.cuda.mem_get_info()
+        arm.places.append(place(case, params, arm.masters, 0, self._timer.device))
         first = self._first_call(arm, request.get("pinned", {}))
         if not first["kernels"]:
             arm.scope.close()
             return {"outcome": Outcome.NOT_LAUNCHED, "reason": "run() launched no Triton kernel", **first}
         self._arm = arm
-        calls, spent = self._timer.warm_up(arm.call, NEXT_WARMUP_MS if again else FIRST_WARMUP_MS)
-        wanted = (COLD, WARM) if request.get("estimate", True) else ()
+        calls, spent = self._timer.warm_up(arm.places[0].call, FIRST_WARMUP_MS)
+        capturable = self._capturable(arm.places[0])
+        free, _ = torch.cuda.mem_get_info()
+        wanted = _affordable(int(request.get("places", 1)), free_before - free, free, request.get("share", 1.0))
+        self._fill(arm, 0, wanted)
         return {
             "outcome": Outcome.PASSED,
             "reason": "",
             **first,
-            "placement": placement,
+            "places": len(arm.places),
+            "capturable": not capturable,
+            "not_capturable": capturable,
             "warmup_calls": calls,
             "warmup_ms": spent,
-            "estimate_us": {cache: self._estimate(arm, cache) for cache in wanted},
-            "flush_bytes": self._timer.flush_bytes,
-            "l2_bytes": self._timer.l2_bytes,
         }
 
+    def place(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Give the arm fresh places, numbered from ``first`` on, as many as it has."""
+        arm, count = self.current, len(self.current.places)
+        arm.places.clear()
+        self._fill(arm, int(request["first"]), count)
+        return _passed({})
+
+    def estimate(self, _: dict[str, Any]) -> dict[str, Any]:
+        """What a call takes, cold and warm, and whether the host keeps ahead of it."""
+        found = {cache: self._timer.round(self._direct(0), ESTIMATE_SAMPLES, cache=cache) for cache in (COLD, WARM)}
+        return _passed(
+            {
+                "estimate_us": {cache: _median(result.samples_us) for cache, result in found.items()},
+                "enqueue_us": found[COLD].enqueue_us,
+                "busy_us": found[COLD].busy_us / ESTIMATE_SAMPLES,
+                "flush_bytes": self._timer.flush_bytes,
+                "l2_bytes": self._timer.l2_bytes,
+            }
+        )
+
     def round(self, request: dict[str, Any]) -> dict[str, Any]:
-        calls = int(request.get("calls", 1))
+        calls, number = int(request.get("calls", 1)), int(request.get("place", 0))
         try:
-            call = self.current.calls(calls)
+            call = self.current.places[number].calls(calls, replayed=bool(request.get("replayed")))
         except RuntimeError as error:
             if is_cuda_error(error) or isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
@@ -113,49 +115,51 @@ class Arms:
             return {"outcome": Outcome.TOO_SHORT, "reason": reason}
         cache = request.get("cache", COLD)
         result = self._timer.round(call, int(request.get("samples", 10)), cache=cache, calls=calls)
-        return {"outcome": Outcome.PASSED, "reason": "", **asdict(result)}
+        return _passed(asdict(result))
 
     def overhead(self, request: dict[str, Any]) -> dict[str, Any]:
-        times = self._timer.overhead(self.current.call, int(request.get("calls", 100)))
-        return {"outcome": Outcome.PASSED, "reason": "", "host_us": times}
+        return _passed({"host_us": self._timer.overhead(self._direct(0), int(request.get("calls", 100)))})
 
     def naive(self, request: dict[str, Any]) -> dict[str, Any]:
         """The windows that a timer without a full queue and without a flush reports."""
-        times = self._timer.unguarded(self.current.call, int(request.get("samples", 10)))
-        return {"outcome": Outcome.PASSED, "reason": "", "samples_us": times}
+        return _passed({"samples_us": self._timer.unguarded(self._direct(0), int(request.get("samples", 10)))})
 
-    def close(self, *, forget: bool = False) -> None:
-        """Free the arm's memory; with ``forget`` its masters too (the cell is done)."""
+    def competitor(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a user would run instead, timed like the arm: cold, and replayed where the arm is."""
+        arm = self.current
+        if arm.case.competitor is None:
+            return {"outcome": Outcome.NOT_RUN, "reason": "the case names no competitor"}
+        inputs, run = arm.places[0].inputs, arm.case.competitor
+
+        def call() -> object:
+            return cases.call(run, inputs, arm.params)
+
+        self._timer.warm_up(call, NEXT_WARMUP_MS)
+        result = self._timer.round(call, int(request.get("samples", COMPETITOR_SAMPLES)), cache=COLD)
+        name = f"{getattr(run, '__module__', '')}.{getattr(run, '__qualname__', repr(run))}"
+        return _passed({"name": name, "torch": torch.__version__, **asdict(result)})
+
+    def close(self) -> None:
+        """Free the arm's memory."""
         if self._arm is not None:
             self._arm.scope.close()
             self._arm = None
-        if forget:
-            self._masters = None
             self._timer.forget()
             gc.collect()
-        torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
 
-    def _keep_masters(self, case: Case, params: Params, request: dict[str, Any]) -> bool:
-        key = (request["path"], case.name, tuple(params.items()))
-        if self._masters is not None and self._masters[0] == key:
-            return True
-        self._masters = None
-        self._timer.forget()
-        self._masters = (key, inputs_of(case, params, device=self._timer.device))
-        return False
+    def _direct(self, number: int) -> Callable[[], object]:
+        return self.current.places[number].call
 
-    def _masters_list(self) -> list[Any]:
-        assert self._masters is not None
-        return self._masters[1]
-
-    def _pad(self, placement: int) -> torch.Tensor | None:
-        size = (placement * 37 % _PLACES) * _PAD_BYTES
-        return torch.empty(size, dtype=torch.uint8, device=self._timer.device) if size else None
+    def _fill(self, arm: Arm, first: int, count: int) -> None:
+        for number in range(first + len(arm.places), first + count):
+            arm.places.append(place(arm.case, arm.params, arm.masters, number, self._timer.device))
+            self._timer.warm_up(arm.places[-1].call, NEXT_WARMUP_MS)
 
     def _first_call(self, arm: Arm, pinned: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
         with observe.tuned(pinned) as chosen, observe.launches() as launched:
-            arm.call()
+            arm.places[0].call()
             torch.cuda.synchronize()
         seconds = time.perf_counter() - began
         if pinned:
@@ -166,6 +170,27 @@ class Arms:
             "first_call_seconds": seconds,
         }
 
-    def _estimate(self, arm: Arm, cache: str) -> float:
-        samples = sorted(self._timer.round(arm.call, ESTIMATE_SAMPLES, cache=cache).samples_us)
-        return samples[len(samples) // 2]
+    def _capturable(self, first: Place) -> str:
+        """Why the call cannot be captured ("" where it can)."""
+        try:
+            first.calls(1, replayed=True)
+        except RuntimeError as error:
+            if is_cuda_error(error) or isinstance(error, torch.cuda.OutOfMemoryError):
+                raise
+            return str(error)
+        return ""
+
+
+def _affordable(wanted: int, each_bytes: int, free_bytes: int, share: float) -> int:
+    """How many places fit into this arm's share of the free memory, the first one among them."""
+    if each_bytes <= 0:
+        return wanted
+    return max(1, min(wanted, 1 + int(share * free_bytes / each_bytes)))
+
+
+def _median(samples: list[float]) -> float:
+    return sorted(samples)[len(samples) // 2]
+
+
+def _passed(figures: dict[str, Any]) -> dict[str, Any]:
+    return {"outcome": Outcome.PASSED, "reason": "", **figures}

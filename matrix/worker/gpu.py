@@ -7,9 +7,12 @@ op              what it does
 ==============  =====================================================================================
 ``device``      name, capability, multiprocessors, memory and L2 of the GPU
 ``correctness``  ``path, case, params[, dimensions, seed]``: see :mod:`matrix.worker.check`
-``arm_open``    ``path, case, params[, placement, pinned]``: inputs, first call, warm-up, estimate
-``arm_round``   ``samples, cache, calls``: raw samples of the open arm
-``arm_close``   ``[forget]``: free the arm's memory
+``arm_open``    ``path, case, params[, places, share, pinned]``: inputs, first call, places, warm-up
+``arm_place``   ``first``: fresh places, numbered from there
+``arm_estimate``  what a call takes, and whether the host keeps ahead
+``arm_round``   ``samples, cache, calls, place, replayed``: raw samples of the open arm
+``arm_close``   free the arm's memory
+``competitor``  ``samples``: the open arm's competitor, timed likewise
 ``overhead``    ``calls``: host time of each call of the open arm
 ``naive``       ``samples``: the open arm by a timer with none of the precautions
 ``ceilings``    copy bandwidth and matrix rate
@@ -55,7 +58,10 @@ class GpuWorker:
             "device": self._device,
             "correctness": self._checker.check,
             "arm_open": self._arms.open,
+            "arm_place": self._arms.place,
+            "arm_estimate": self._arms.estimate,
             "arm_round": self._arms.round,
+            "competitor": self._arms.competitor,
             "arm_close": self._close,
             "overhead": self._arms.overhead,
             "naive": self._arms.naive,
@@ -83,8 +89,8 @@ class GpuWorker:
         if restart:
             raise SystemExit(POISONED)
 
-    def _close(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._arms.close(forget=bool(request.get("forget")))
+    def _close(self, _: dict[str, Any]) -> dict[str, Any]:
+        self._arms.close()
         return _passed({})
 
     def _device(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,8 @@ import math
 import numpy as np
 import torch
 
+from matrix.worker.philox import words
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +35,8 @@ for _name, _attribute in {"fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}.it
     if hasattr(torch, _attribute):
         DTYPES[_name] = getattr(torch, _attribute)
 
+_WORD_53 = (1 << 53) - 1
+_TOP_BITS = 0x8000_8000_8000_8000 - (1 << 64)
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -54,25 +58,29 @@ class Make:
 
     def normal(self, shape: Sequence[int], dtype: str, *, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
         """Bell-shaped values: the sum of four 16-bit uniforms, so bounded by ``3.46 * std``."""
-        words = self._words(math.prod(shape))
-        total = sum(((words >> np.uint64(16 * i)) & np.uint64(0xFFFF)).astype(np.int64) for i in range(4))
-        values = (np.asarray(total) - 2 * 0xFFFF) * (math.sqrt(3.0) / 0xFFFF)
+        # With their top bits turned over, the halves of a word are the uniforms less 2**15 each, as int16.
+        halves = (self._words(math.prod(shape)) ^ _TOP_BITS).view(torch.int16).reshape(-1, 4)
+        total = halves[:, 0].to(torch.int32)
+        for i in range(1, 4):
+            total += halves[:, i]
+        values = (total + (4 * (1 << 15) - 2 * 0xFFFF)).double() * (math.sqrt(3.0) / 0xFFFF)
         return self._tensor(values * std + mean, shape, dtype)
 
     def uniform(self, shape: Sequence[int], dtype: str, *, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
         """Values in ``[low, high)``, multiples of ``(high - low) / 2**24``."""
-        values = (self._words(math.prod(shape)) >> np.uint64(40)).astype(np.float64) * 2.0**-24
-        return self._tensor(low + values * (high - low), shape, dtype)
+        values = ((self._words(math.prod(shape)) >> 40) & 0xFFFFFF).double() * 2.0**-24
+        return self._tensor(values * (high - low) + low, shape, dtype)
 
     def integers(self, shape: Sequence[int], low: int, high: int, dtype: str = "int64") -> torch.Tensor:
         """Whole numbers in ``[low, high)``; a float dtype gives integer-valued floats."""
-        span = np.uint64(high - low)
-        values = (self._words(math.prod(shape)) >> np.uint64(11)) % span
-        return self._tensor(values.astype(np.int64) + low, shape, dtype)
+        values = ((self._words(math.prod(shape)) >> 11) & _WORD_53) % (high - low)
+        return self._tensor(values + low, shape, dtype)
 
     def permutation(self, n: int, dtype: str = "int64") -> torch.Tensor:
         """The numbers 0 to ``n - 1`` in random order."""
-        return self._tensor(np.argsort(self._words(n), kind="stable"), (n,), dtype)
+        # Words compare as unsigned: the sign bit turned over, the order of int64 is theirs.
+        order = torch.argsort(self._words(n) ^ -(1 << 63), stable=True)
+        return self._tensor(order, (n,), dtype)
 
     def zeros(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
         return torch.zeros(tuple(shape), dtype=dtype_of(dtype), device=self.device)
@@ -80,24 +88,24 @@ class Make:
     def full(self, shape: Sequence[int], value: float, dtype: str) -> torch.Tensor:
         return torch.full(tuple(shape), value, dtype=torch.float64).to(dtype_of(dtype)).to(self.device)
 
-    def _words(self, n: int) -> np.ndarray:
+    def _words(self, n: int) -> torch.Tensor:
         key = hashlib.sha256(f"{self._seed}#{self._calls}".encode()).digest()
         self._calls += 1
-        generator = np.random.Philox(key=np.frombuffer(key[:16], dtype=np.uint64))
-        return np.asarray(generator.random_raw(n), dtype=np.uint64).reshape(-1)
+        first, second = (int(word) for word in np.frombuffer(key[:16], dtype=np.uint64))
+        return words((first, second), n, self.device)
 
-    def _tensor(self, values: np.ndarray, shape: Sequence[int], dtype: str) -> torch.Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(values).reshape(tuple(shape)))
+    def _tensor(self, values: torch.Tensor, shape: Sequence[int], dtype: str) -> torch.Tensor:
+        tensor = values.reshape(tuple(shape))
         # bf16 and fp8 round from float32 on every release; from float64 some round twice and some do not.
         if tensor.dtype == torch.float64 and dtype != "fp64":
             tensor = tensor.to(torch.float32)
-        return tensor.to(dtype_of(dtype)).to(self.device)
+        return tensor.to(dtype_of(dtype))
 
 
 class Blank(Make):
     """Makes inputs that are never read: the same shapes over lazily zeroed memory, so that size is free."""
 
-    def _words(self, n: int) -> np.ndarray:
+    def _words(self, n: int) -> torch.Tensor:
         raise NotImplementedError
 
     def normal(self, shape: Sequence[int], dtype: str, *, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:

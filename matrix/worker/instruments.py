@@ -7,8 +7,7 @@ generated: events, the flush and the blocker are PyTorch's own.
 
 from __future__ import annotations
 
-from statistics import median
-
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -47,30 +46,32 @@ class Stamps:
 
     def __init__(self, device: torch.device, multiprocessors: int) -> None:
         self._grid = (multiprocessors * _BLOCKS_PER_MULTIPROCESSOR,)
-        self._pair = [torch.zeros(self._grid[0], 3, dtype=torch.int64, device=device) for _ in range(2)]
+        self._pair = torch.zeros(2, self._grid[0], 3, dtype=torch.int64, device=device)
+        self._halves = (self._pair[0], self._pair[1])
 
     def put(self, which: int) -> None:
         """Enqueue stamp 0 (before) or 1 (after)."""
-        stamp_kernel[self._grid](self._pair[which], num_warps=1)
+        stamp_kernel[self._grid](self._halves[which], num_warps=1)
 
     def clock_mhz(self) -> float | None:
         """The mean SM clock between the two stamps; to be called once both have executed."""
-        before, after = (_by_multiprocessor(stamp.tolist()) for stamp in self._pair)
+        before, after = self._pair.cpu().numpy()
         return clock_mhz(before, after)
 
 
-def _by_multiprocessor(rows: list[list[int]]) -> dict[int, tuple[int, int]]:
-    return {multiprocessor: (cycles, now) for multiprocessor, cycles, now in rows}
+def clock_mhz(before: np.ndarray, after: np.ndarray) -> float | None:
+    """Cycles over time, the median of the multiprocessors seen in both stamps; None where there is none.
 
-
-def clock_mhz(before: dict[int, tuple[int, int]], after: dict[int, tuple[int, int]]) -> float | None:
-    """Cycles over time, the median of the multiprocessors seen in both stamps; None where there is none."""
-    rates = []
-    for multiprocessor, (cycles, now) in before.items():
-        later = after.get(multiprocessor)
-        if later is not None and later[1] > now:
-            rates.append(1e3 * (later[0] - cycles) / (later[1] - now))
-    return float(median(rates)) if rates else None
+    Rows are a multiprocessor, its cycles and the time in ns; of several of one multiprocessor, the last counts.
+    """
+    size = 1 + int(max(before[:, 0].max(), after[:, 0].max()))
+    first, second = np.zeros((size, 2), dtype=np.int64), np.zeros((size, 2), dtype=np.int64)
+    first[before[:, 0]], second[after[:, 0]] = before[:, 1:], after[:, 1:]
+    seen = (first[:, 1] > 0) & (second[:, 1] > first[:, 1])
+    if not seen.any():
+        return None
+    cycles, nanoseconds = (second[seen] - first[seen]).T
+    return float(np.median(1e3 * cycles / nanoseconds))
 
 
 class Spin:

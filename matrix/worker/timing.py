@@ -8,7 +8,8 @@ then repeated behind a longer blocker, and a round that stays late is handed bac
 false, never silently.
 
 *Cold* samples each follow a write of at least twice the device's L2; *warm* ones do not. Calls under 10 us
-are captured into a CUDA graph and replayed, many to a sample (``calls``).
+are captured into a CUDA graph and replayed, many to a sample (``calls``); so are single ones where the host would need
+longer to launch them than the GPU to run them.
 """
 
 from __future__ import annotations
@@ -205,12 +206,3 @@ def _working_stamps(device: torch.device, multiprocessors: int) -> Stamps | None
         sys.stderr.write(f"clock stamps do not work here: {error!r}\n")
         return None
     return stamps
-
-
-def capture(call: Callable[[], object], calls: int) -> torch.cuda.CUDAGraph:
-    """``calls`` calls as one CUDA graph. Raises ``RuntimeError`` where the calls cannot be captured."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(calls):
-            call()
-    return graph
