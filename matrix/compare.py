@@ -38,6 +38,8 @@ def judge_again(
     }
     cells = [cell for run in runs for cell in run.cells]
     kernels = list({(k.cell_id, k.kernel, k.index): k for run in runs for k in run.kernels}.values())
+    timings = [arm for run in runs for arm in run.timings]
+    dimensions = list({(d.cell_id, d.dimension): d for run in runs for d in run.dimensions}.values())
     verdicts = judge(
         cells,
         kernels,
@@ -46,10 +48,20 @@ def judge_again(
         candidates=[names[name] for name in candidates],
         expectations=expectations,
         thresholds=thresholds,
+        timings=timings,
+        dimensions=dimensions,
     )
     request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": list(names.values())[1:]}
     meta = {**runs[-1].meta, "environments": list(known.values()), "request": request}
-    merged = replace(runs[-1], meta=meta, cells=cells, kernels=kernels, verdicts=verdicts)
+    merged = replace(
+        runs[-1],
+        meta=meta,
+        cells=cells,
+        kernels=kernels,
+        verdicts=verdicts,
+        dimensions=dimensions,
+        timings=timings,
+    )
     return merged, exit_code(verdicts)
 
 

@@ -4,10 +4,12 @@
 | --- | --- | --- |
 | any regressed | Do not upgrade. | 1 |
 | else any code risk or mixed | Measure before upgrading. | 1 |
+| else the timings contradict themselves (matrix.distrust) | The timings cannot be trusted. | 3 |
 | else any incomplete or unexpected pass, or no row at all | Incomplete: ... | 3 |
 | else | Nothing regressed. | 0 |
 
-Known differences, improvements and failures on both sides never decide.
+Known differences, improvements and failures on both sides never decide, and no timing does where identical
+code was timed as slower or faster.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.distrust import distrust
 from matrix.errors import ExitCode
 from matrix.findings import REGRESSIONS, findings
+from matrix.model import Stage
 from matrix.outcomes import FAILING_IN_BOTH
 from matrix.records import Verdict
 
@@ -46,9 +50,10 @@ def summarise(rows: Sequence[VerdictRecord]) -> Summary:
     """The decision over numbered rows: of a whole run, or of one candidate's rows."""
     counts = Counter(row.verdict for row in rows)
     found = findings(rows)
+    doubt = distrust(rows)
     return Summary(
-        sentence=_sentence(counts, len(rows)),
-        text=_text(counts, rows, found),
+        sentence=_sentence(Counter(row.verdict for row in _deciding(rows)), len(rows), doubt),
+        text=". ".join(filter(None, (doubt, _text(counts, rows, found)))),
         exit_code=exit_code(rows),
         counts=dict(counts),
         findings=sum(finding.regressed for finding in found),
@@ -62,17 +67,27 @@ def by_candidate(rows: Sequence[VerdictRecord]) -> dict[str, Summary]:
 
 
 def exit_code(rows: Sequence[VerdictRecord]) -> ExitCode:
-    verdicts = {row.verdict for row in rows}
+    deciding = _deciding(rows)
+    verdicts = {row.verdict for row in deciding}
     if verdicts & REGRESSIONS:
         return ExitCode.REGRESSED
+    if len(deciding) < len(rows):
+        return ExitCode.INCOMPLETE
     return ExitCode.INCOMPLETE if not verdicts or verdicts & _UNDECIDED else ExitCode.CLEAN
 
 
-def _sentence(counts: Mapping[Verdict, int], total: int) -> str:
+def _deciding(rows: Sequence[VerdictRecord]) -> Sequence[VerdictRecord]:
+    """The rows that may decide: those of the timing stage only where nothing speaks against them."""
+    return [row for row in rows if row.stage != Stage.TIMING] if distrust(rows) else rows
+
+
+def _sentence(counts: Mapping[Verdict, int], total: int, doubt: str) -> str:
     if counts.get(Verdict.REGRESSED):
         return "Do not upgrade."
     if any(counts.get(verdict) for verdict in REGRESSIONS):
         return "Measure before upgrading."  # read off the code: a reason to measure, not a measurement
+    if doubt:
+        return "The timings cannot be trusted."
     if not total:
         return "Incomplete: nothing was judged."
     gaps, passes = counts.get(Verdict.INCOMPLETE, 0), counts.get(Verdict.UNEXPECTED_PASS, 0)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from matrix.accuracy import accuracy_titles
 from matrix.case import Expect
 from matrix.changes import code_titles
 from matrix.errors import ConfigurationError
 from matrix.model import CPU, Outcome, Stage, Target, format_params
+from matrix.speed import speed_titles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _STAGES = frozenset(str(stage) for stage in Stage)
 _OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
+_CHANGES = frozenset((*code_titles(), *speed_titles(), *accuracy_titles()))
 _TARGETS = frozenset((CPU, *(str(target) for target in Target)))
 
 
@@ -92,7 +95,7 @@ def _problems(row: Mapping[str, object]) -> list[str]:
     if bool(row.get("outcome")) == bool(row.get("change")):
         problems.append("give an outcome or a change, one of the two")
     problems += _unknown_words("outcome", row.get("outcome"), _OUTCOMES - {str(Outcome.PASSED)})
-    problems += _unknown_words("change", row.get("change"), frozenset(code_titles()))
+    problems += _unknown_words("change", row.get("change"), _CHANGES)
     problems += _unknown_words("stage", row.get("stage"), _STAGES)
     problems += _unknown_targets(row.get("targets", ()))
     if not isinstance(row.get("params", {}), dict):

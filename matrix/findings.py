@@ -12,10 +12,12 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.accuracy import AccuracyReason, accuracy_titles
 from matrix.changes import Change, Direction, code_titles, decode
 from matrix.model import CPU, Stage, Target
 from matrix.outcomes import FAILING_IN_BOTH, outcome_titles
 from matrix.records import Verdict
+from matrix.speed import SpeedReason, speed_titles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,12 +39,23 @@ _ORDER = (
 )
 REGRESSIONS = frozenset((Verdict.REGRESSED, Verdict.CODE_RISK, Verdict.MIXED))
 _TITLES = {
+    **speed_titles(),
+    **accuracy_titles(),
     **outcome_titles(),
     **code_titles(),
     "evidence_missing": "compiled, but its code was not recorded",
     "nothing_run": "nothing was run",
     "unexpected_pass": "passes, though it was expected to fail",
 }
+# Changes that most releases bring to most cells: the timing section and the matrix picture show them.
+_NO_FINDING = frozenset(
+    (
+        "code_changed",
+        AccuracyReason.VALUES_CHANGED,
+        SpeedReason.SLOWER_WITHIN_THRESHOLD,
+        SpeedReason.FASTER_WITHIN_THRESHOLD,
+    )
+)
 _QUIET_WORDS = {
     Verdict.IDENTICAL: "same code",
     Verdict.EQUAL: "flat",
@@ -124,7 +137,7 @@ def _makes_finding(row: VerdictRecord) -> bool:
         case Verdict.EQUAL:
             return row.reason_code == FAILING_IN_BOTH
         case Verdict.CHANGED:
-            return row.reason_code != "code_changed"
+            return row.reason_code not in _NO_FINDING
         case Verdict.IDENTICAL | Verdict.UNSUPPORTED:
             return False
         case _:

@@ -1,7 +1,8 @@
 """The candidate against the baseline: one verdict row per target, case, params and stage.
 
 What is planned for one side and has no record on the other is incomplete; so is a compiled cell without
-evidence. A case that does not import fails once, at the import stage: its later stages adopt that outcome.
+evidence, and a timed cell without arms. A case that does not import fails once, at the import stage: its later
+stages adopt that outcome.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.arm_pairs import ArmPairs
 from matrix.changes import Change, Direction, encode
 from matrix.findings import number
 from matrix.judgement import Judgement, Side, judge_spot
 from matrix.model import CPU, Outcome, Stage, Target
-from matrix.records import Verdict, VerdictRecord
+from matrix.records import Tuning, Verdict, VerdictRecord
+from matrix.speed import compare_speed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from matrix.case import Expect
-    from matrix.records import CellRecord, KernelRecord
+    from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord
+    from matrix.speed import SpeedComparison
     from matrix.thresholds import Thresholds
 
 NOTHING_RUN = "nothing_run"
@@ -53,10 +57,20 @@ class Arm:
 
     cells: Mapping[Spot, CellRecord]
     kernels: Mapping[Spot, Sequence[KernelRecord]]
+    dimensions: Mapping[Spot, Sequence[DimensionRecord]]
     imports: Mapping[str, CellRecord]
 
 
-def judge(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What verdicts are given by, beside the two sides' own records."""
+
+    expectations: Mapping[str, Sequence[Expect]]
+    thresholds: Thresholds
+    pairs: ArmPairs
+
+
+def judge(  # noqa: PLR0913 - everything that a run knows
     cells: Sequence[CellRecord],
     kernels: Sequence[KernelRecord],
     *,
@@ -65,36 +79,45 @@ def judge(
     candidates: Sequence[str],
     expectations: Mapping[str, Sequence[Expect]],
     thresholds: Thresholds,
+    timings: Sequence[ArmRecord] = (),
+    dimensions: Sequence[DimensionRecord] = (),
 ) -> list[VerdictRecord]:
     """Every candidate against the baseline, with findings numbered. Environments go by their id.
 
     Of several records of one cell and stage the last one counts. A candidate that nobody ran, with nothing
     on the baseline's side either, still gets one incomplete row.
     """
-    arms = {environment: _arm(environment, cells, kernels) for environment in (baseline, *candidates)}
+    arms = {name: _arm(name, cells, kernels, dimensions) for name in (baseline, *candidates)}
+    rules = Rules(expectations=expectations, thresholds=thresholds, pairs=ArmPairs(timings))
     rows: list[VerdictRecord] = []
     for candidate in candidates:
         template = replace(_TEMPLATE, run_id=run_id, baseline=baseline, candidate=candidate)
-        rows += _candidate_rows(template, arms[baseline], arms[candidate], expectations, thresholds)
+        rows += _candidate_rows(template, arms[baseline], arms[candidate], rules)
     return number(rows)
 
 
-def _candidate_rows(
-    template: VerdictRecord,
-    baseline: Arm,
-    candidate: Arm,
-    expectations: Mapping[str, Sequence[Expect]],
-    thresholds: Thresholds,
-) -> list[VerdictRecord]:
+def _candidate_rows(template: VerdictRecord, baseline: Arm, candidate: Arm, rules: Rules) -> list[VerdictRecord]:
     spots = sorted({*baseline.cells, *candidate.cells}, key=_in_order)
     if not spots:
         return [_row(template, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
     rows = []
     for spot in spots:
         one, other = _side(baseline, spot), _side(candidate, spot)
-        judgement = judge_spot(one, other, spot.stage, expectations.get(spot.case, ()), thresholds)
+        speed = _speed(template, spot, rules) if spot.stage == Stage.TIMING else None
+        expectations = rules.expectations.get(spot.case, ())
+        judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds, speed=speed)
         rows.append(_row(template, spot, judgement, one, other))
     return rows
+
+
+def _speed(template: VerdictRecord, spot: Spot, rules: Rules) -> SpeedComparison:
+    """Whether or not both sides were timed: only then it counts."""
+    pinned = spot.params.replace(f"tuning={Tuning.RETUNED}", f"tuning={Tuning.PINNED}")
+    pair, alike = (
+        rules.pairs.find(template.baseline, template.candidate, case=spot.case, target=spot.target, params=params)
+        for params in (spot.params, pinned)
+    )
+    return compare_speed(pair, alike if pinned != spot.params else None, rules.thresholds)
 
 
 def _nothing_run() -> Judgement:
@@ -102,15 +125,25 @@ def _nothing_run() -> Judgement:
     return Judgement(verdict=Verdict.INCOMPLETE, changes=(change,))
 
 
-def _arm(environment: str, cells: Iterable[CellRecord], kernels: Iterable[KernelRecord]) -> Arm:
+def _arm(
+    environment: str,
+    cells: Iterable[CellRecord],
+    kernels: Iterable[KernelRecord],
+    dimensions: Iterable[DimensionRecord],
+) -> Arm:
     own = [cell for cell in cells if cell.environment == environment]
     evidence: dict[Spot, list[KernelRecord]] = defaultdict(list)
     for kernel in kernels:
         if kernel.environment == environment:
             evidence[Spot(kernel.case, kernel.target, kernel.params, Stage.COMPILE)].append(kernel)
+    seen: dict[Spot, list[DimensionRecord]] = defaultdict(list)
+    for row in dimensions:
+        if row.environment == environment:
+            seen[Spot(row.case, row.target, row.params, Stage.CORRECTNESS)].append(row)
     return Arm(
         cells={Spot(cell.case, cell.target, cell.params, cell.stage): cell for cell in own},
         kernels=evidence,
+        dimensions=seen,
         imports={cell.case: cell for cell in own if cell.stage == Stage.IMPORT},
     )
 
@@ -121,7 +154,13 @@ def _side(arm: Arm, spot: Spot) -> Side:
     outcome = Outcome(cell.outcome) if cell else None
     if imported and imported.outcome != Outcome.PASSED and outcome in (None, Outcome.NOT_RUN, Outcome.IMPORT_ERROR):
         return Side(outcome=Outcome(imported.outcome), stage=Stage.IMPORT, cell=imported, kernels=())
-    return Side(outcome=outcome, stage=spot.stage, cell=cell, kernels=arm.kernels.get(spot, ()))
+    return Side(
+        outcome=outcome,
+        stage=spot.stage,
+        cell=cell,
+        kernels=arm.kernels.get(spot, ()),
+        dimensions=arm.dimensions.get(spot, ()),
+    )
 
 
 def _row(

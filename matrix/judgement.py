@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from matrix import outcomes
+from matrix.accuracy import compare_dimensions
 from matrix.changes import Change, Direction
 from matrix.expectations import covering, met, unmet
 from matrix.kernel_pairs import compare_kernels
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matrix.case import Expect
-    from matrix.records import CellRecord, KernelRecord
+    from matrix.records import CellRecord, DimensionRecord, KernelRecord
+    from matrix.speed import SpeedComparison
     from matrix.thresholds import Thresholds
 
 CODE_CHANGED = "code_changed"
@@ -33,6 +35,7 @@ class Side:
     stage: str
     cell: CellRecord | None
     kernels: Sequence[KernelRecord]
+    dimensions: Sequence[DimensionRecord] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,16 +48,35 @@ class Judgement:
 
 
 def judge_spot(
-    baseline: Side, candidate: Side, stage: str, expectations: Sequence[Expect], thresholds: Thresholds
+    baseline: Side,
+    candidate: Side,
+    stage: str,
+    expectations: Sequence[Expect],
+    thresholds: Thresholds,
+    *,
+    speed: SpeedComparison | None = None,
 ) -> Judgement:
-    """The verdict at one spot: outcomes first, code where both compiled, then what was expected."""
+    """The verdict at one spot: outcomes first, then what the stage compares, then what was expected.
+
+    ``speed`` is the verdict on time, which counts where both sides were timed.
+    """
     comparison = outcomes.compare(baseline.outcome, candidate.outcome)
     change = replace(comparison.change, stage=_stage_of(baseline, candidate), cause=_cause(baseline, candidate))
     judgement = Judgement(verdict=comparison.verdict, changes=(change,))
     passed = baseline.outcome is candidate.outcome is Outcome.PASSED
     if passed and stage == Stage.COMPILE:
         judgement = _judge_code(baseline.kernels, candidate.kernels, thresholds)
+    elif passed and speed is not None:
+        judgement = Judgement(verdict=speed.verdict, changes=speed.changes)
+    elif stage == Stage.CORRECTNESS and not _undecided(judgement):
+        judgement = _judge_values(judgement, baseline, candidate, thresholds)
     return _expected(judgement, baseline, candidate, expectations)
+
+
+def _judge_values(judgement: Judgement, baseline: Side, candidate: Side, thresholds: Thresholds) -> Judgement:
+    """By dimensions, where they say more than that both sides passed or failed."""
+    found = compare_dimensions(baseline.dimensions, candidate.dimensions, thresholds)
+    return Judgement(verdict=found.verdict, changes=found.changes) if found else judgement
 
 
 def _judge_code(
@@ -103,7 +125,7 @@ def _expected(judgement: Judgement, baseline: Side, candidate: Side, expectation
     | candidate | baseline | verdict |
     | --- | --- | --- |
     | fails as expected | judged | known (unsupported in both stays so, with its reason) |
-    | passes, a failure was expected | judged | unexpected pass, unless its code is a risk |
+    | passes, a failure was expected | judged | unexpected pass, unless it is slower or its code is a risk |
     | passes | failed as expected | known |
     | code changed as expected | | known, if no other change is left to decide |
     """
@@ -116,7 +138,7 @@ def _expected(judgement: Judgement, baseline: Side, candidate: Side, expectation
     if candidate.outcome is not Outcome.PASSED:
         return judgement
     foreseen = unmet(expectations, candidate.cell)
-    if foreseen is not None and judgement.verdict not in (Verdict.CODE_RISK, Verdict.MIXED):
+    if foreseen is not None and judgement.verdict not in (Verdict.REGRESSED, Verdict.CODE_RISK, Verdict.MIXED):
         return _unexpected_pass(judgement, foreseen)
     foreseen = _met(expectations, baseline)
     if foreseen is not None and judgement.verdict is Verdict.IMPROVED:
@@ -157,7 +179,15 @@ def _covered(judgement: Judgement, candidate: CellRecord, expectations: Sequence
     rest = [change for change in judgement.changes if foreseen.get(change.reason_code) is not None]
     if all(change.direction is Direction.NEUTRAL for change in left):
         return replace(judgement, verdict=Verdict.KNOWN, known=known)
-    return Judgement(verdict=_direction_verdict(left), changes=(*left, *rest), known=known)
+    return Judgement(verdict=_left_verdict(judgement, left), changes=(*left, *rest), known=known)
+
+
+def _left_verdict(judgement: Judgement, left: Sequence[Change]) -> Verdict:
+    """What is left is judged by the words of its stage: only code is a mere risk."""
+    if judgement.verdict is Verdict.CHANGED:
+        return Verdict.CHANGED
+    found = _direction_verdict(left)
+    return Verdict.REGRESSED if found is Verdict.CODE_RISK and left[0].stage != Stage.COMPILE else found
 
 
 def _stage_of(baseline: Side, candidate: Side) -> str:

@@ -159,6 +159,15 @@ class Role(enum.StrEnum):
     CONTROL = "control"  # the baseline environment once more, in a worker of its own
 
 
+class Decision(enum.StrEnum):
+    """What the rounds of a timing say about one candidate."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    SAME = "same"  # within the margin, surely
+    UNDECIDED = "undecided"
+
+
 class Tuning(enum.StrEnum):
     """How an autotuned kernel's configuration was chosen."""
 
@@ -244,8 +253,11 @@ class ArmRecord:
     first_call_seconds: float
     problems: list[str]
     warnings: list[str]
-    gpu_us: float  # of the whole cell, all arms
+    # Of the whole cell, all arms: GPU time with flushes, in samples alone; wall time, and of that the set-up's.
+    gpu_us: float
+    arms_us: float
     wall_seconds: float
+    setup_seconds: float
     stopped: str  # decided, budget or looks
     method: str
 

@@ -13,7 +13,6 @@ within the margin is at most ``alpha``, however many looks were taken.
 
 from __future__ import annotations
 
-import enum
 import functools
 import math
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
+
+from matrix.records import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +36,6 @@ _BIMODAL_D = 5.0
 _BIMODAL_SHARE = 0.1
 _BIMODAL_GAP = 0.01
 _FEW_SAMPLES = 20
-
-
-class Decision(enum.StrEnum):
-    """What the rounds so far say about one candidate."""
-
-    SLOWER = "slower"
-    FASTER = "faster"
-    SAME = "same"  # within the margin, surely
-    UNDECIDED = "undecided"
 
 
 @functools.cache

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Every threshold of the code-risk rules. A ``*_ratio`` is candidate over baseline, and above 1.
+    """Every threshold of the judge. A ``*_ratio`` is candidate over baseline, and above 1.
 
     Where a ratio and a growth are given, both must be reached: the ratio keeps large figures quiet, the
     growth small ones. Each threshold serves both directions: a loss one way is a gain the other way.
@@ -53,6 +53,16 @@ class Thresholds:
     # Wall time on a shared machine: only what no noise explains.
     compile_time_ratio: float = 3.0
     compile_time_growth_s: float = 5.0
+    # Measured time of a call: what is slower by less is a change and no regression. Where this run's own
+    # A/A arms differ by more than half of it, twice their difference takes its place (matrix.speed).
+    slower_ratio: float = 1.03
+    # Host time of a launch: a figure of the machine as much as of the release, so both must be reached.
+    launch_ratio: float = 1.5
+    launch_growth_us: float = 5.0
+    # Largest error against float64, within budget on both sides: worth a word where it grew by the ratio and
+    # takes at least this share of what is allowed. Below, rounding comes and goes with the order of sums.
+    accuracy_ratio: float = 2.0
+    accuracy_share: float = 0.25
 
 
 PRESETS: Mapping[str, Thresholds] = {

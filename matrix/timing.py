@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.arms import COLD, WARM, Arm, ArmFailed, Opened, Turn
 from matrix.model import Outcome
+from matrix.records import Decision
 from matrix.rounds import TimedRound, paired, problems, warnings
-from matrix.statistics import Decision, StoppingRule, agree
+from matrix.statistics import StoppingRule, agree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ LOOKS: dict[Verdict, Look] = {
     Verdict.CODE_RISK: Look(
         word="code risk", glyph="▲", tone="risk", meaning="builds, but the generated code lost something"
     ),
-    Verdict.MIXED: Look(word="mixed", glyph="◆", tone="risk", meaning="the generated code lost here and gained there"),
+    Verdict.MIXED: Look(word="mixed", glyph="◆", tone="risk", meaning="lost here and gained there"),
     Verdict.UNEXPECTED_PASS: Look(
         word="passes now",
         glyph="!",
@@ -52,7 +53,7 @@ LOOKS: dict[Verdict, Look] = {
     ),
     Verdict.IMPROVED: Look(word="improved", glyph="✔", tone="good", meaning="better than in the baseline"),
     Verdict.KNOWN: Look(word="known", glyph="○", tone="known", meaning="a difference that the case expects"),
-    Verdict.CHANGED: Look(word="changed", glyph="~", tone="changed", meaning="other code, no risk seen"),
+    Verdict.CHANGED: Look(word="changed", glyph="~", tone="changed", meaning="other code or other bits, no risk seen"),
     Verdict.IDENTICAL: Look(word="identical", glyph="=", tone="same", meaning="the same machine code"),
     Verdict.EQUAL: Look(word="equal", glyph="=", tone="same", meaning="the same outcome, no code to compare"),
     Verdict.UNSUPPORTED: Look(word="n/a", glyph=NOTHING, tone="none", meaning="unsupported in both environments"),
@@ -100,6 +101,23 @@ def change(before: Number | None, after: Number | None) -> str:
     if ratio >= _BIG_RATIO or ratio <= 1 / _BIG_RATIO:
         return f"{TIMES}{ratio:.3g}"
     return f"{(ratio - 1) * 100:+.1f} %"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio of times as a person would say it: ``+3.1 %`` or, where it is large, times 3.13."""
+    if ratio is None or not math.isfinite(ratio) or ratio <= 0:
+        return "?"
+    if ratio >= _BIG_RATIO or ratio <= 1 / _BIG_RATIO:
+        return f"{TIMES}{ratio:.3g}"
+    percent = (ratio - 1) * 100
+    return f"{percent:+.1f} %" if abs(percent) >= 0.95 else f"{percent:+.2f} %"
+
+
+def microseconds(value: float | None) -> str:
+    """Three digits at least, and never more decimals than a timer has."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f} us" if value >= 1000 else f"{value:.2f} us" if value < 10 else f"{value:.1f} us"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,125 @@
+"""Which timed arms belong together: the candidate's, the baseline's of the same rounds, and the control's.
+
+Only arms of one interleaved measurement are ever compared. Where two environments were timed together the
+other way round, the same rounds answer: the ratio is turned.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from matrix.records import ArmRecord, Decision, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_TURNED = {str(Decision.SLOWER): str(Decision.FASTER), str(Decision.FASTER): str(Decision.SLOWER)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmPair:
+    """Two arms of one measurement. ``floor``: what an arm differs from itself by on this GPU (a log-ratio)."""
+
+    baseline: ArmRecord
+    candidate: ArmRecord
+    control: ArmRecord | None
+    floor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFloor:
+    """What the control arms of a run were off by, as log-ratios: the instrument's own noise."""
+
+    cells: int
+    median: float
+    p95: float
+    largest: float
+
+
+class _Measurement(NamedTuple):
+    run_id: str
+    gpu_uuid: str
+    baseline: str
+    case: str
+    target: str
+    params: str
+
+
+class ArmPairs:
+    """The arms of a run or several, by who was timed with whom."""
+
+    def __init__(self, records: Iterable[ArmRecord]) -> None:
+        self._arms: dict[_Measurement, dict[tuple[Role, str], ArmRecord]] = defaultdict(dict)
+        self._places: dict[tuple[str, str, str, str, str], _Measurement] = {}
+        for record in records:
+            measurement = _measurement(record)
+            self._arms[measurement][record.role, record.environment] = record
+            if record.role is Role.CANDIDATE:  # of several measurements of one cell the last one counts
+                place = (record.baseline, record.environment, record.case, record.target, record.params)
+                self._places[place] = measurement
+        self._floors = noise_floors(arm for arms in self._arms.values() for arm in arms.values())
+
+    def find(self, baseline: str, candidate: str, *, case: str, target: str, params: str) -> ArmPair | None:
+        straight = self._places.get((baseline, candidate, case, target, params))
+        if straight is not None:
+            return self._pair(straight, candidate, turned=False)
+        turned = self._places.get((candidate, baseline, case, target, params))
+        return self._pair(turned, baseline, turned=True) if turned is not None else None
+
+    def _pair(self, measurement: _Measurement, candidate: str, *, turned: bool) -> ArmPair | None:
+        arms = self._arms[measurement]
+        one, other = arms.get((Role.BASELINE, measurement.baseline)), arms[Role.CANDIDATE, candidate]
+        if one is None:
+            return None
+        floor = self._floors.get((measurement.run_id, measurement.gpu_uuid))
+        allowed = floor.p95 if floor else 0.0
+        if turned:
+            mirrored = _turned(one, other)
+            return ArmPair(baseline=other, candidate=mirrored, control=None, floor=allowed)
+        control = arms.get((Role.CONTROL, measurement.baseline))
+        return ArmPair(baseline=one, candidate=other, control=control, floor=allowed)
+
+
+def noise_floors(records: Iterable[ArmRecord]) -> dict[tuple[str, str], NoiseFloor]:
+    """By run and GPU, from the control rows whose figures may be used."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for record in records:
+        if record.role is Role.CONTROL and record.ratio and not record.problems:
+            found[record.run_id, record.gpu_uuid].append(abs(math.log(record.ratio)))
+    return {key: _floor(values) for key, values in found.items()}
+
+
+def _floor(values: list[float]) -> NoiseFloor:
+    steps = statistics.quantiles(values * 2 if len(values) == 1 else values, n=20, method="inclusive")
+    return NoiseFloor(cells=len(values), median=steps[9], p95=steps[18], largest=max(values))
+
+
+def _measurement(record: ArmRecord) -> _Measurement:
+    return _Measurement(record.run_id, record.gpu_uuid, record.baseline, record.case, record.target, record.params)
+
+
+def _turned(baseline: ArmRecord, candidate: ArmRecord) -> ArmRecord:
+    """The baseline's arm as a candidate of what was the candidate."""
+    turned: Mapping[str, str] = {
+        name: _TURNED.get(getattr(candidate, name), getattr(candidate, name))
+        for name in ("decision", "decision_in_time", "decision_in_cycles")
+    }
+    return replace(
+        baseline,
+        role=Role.CANDIDATE,
+        baseline=candidate.environment,
+        ratio=_inverse(candidate.ratio),
+        ratio_low=_inverse(candidate.ratio_high),
+        ratio_high=_inverse(candidate.ratio_low),
+        cycles_ratio=_inverse(candidate.cycles_ratio),
+        smallest_detectable=candidate.smallest_detectable,
+        **turned,  # type: ignore[arg-type]  # three of its text fields
+    )
+
+
+def _inverse(ratio: float | None) -> float | None:
+    return 1 / ratio if ratio else None
