@@ -284,3 +284,34 @@ class RoundRecord:
     temperature_c: int | None
     reasons: list[str]
     throttled_ns: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterRecord:
+    """What the hardware counted in one launch of a red cell; one row where it could not, with the reason.
+
+    Shares are of the peak (0 to 1), ``stalls`` warps waiting per warp that issues, by reason, the largest few.
+    """
+
+    run_id: str
+    host: str
+    gpu_uuid: str
+    environment: str
+    target: str
+    case: str
+    params: str
+    cell_id: str
+    outcome: str
+    reason: str
+    kernel: str = ""
+    index: int = 0  # of the launch in the call
+    kernel_us: float | None = None
+    dram_read_bytes: float | None = None
+    dram_write_bytes: float | None = None
+    global_load_sectors_per_request: float | None = None
+    global_store_sectors_per_request: float | None = None
+    shared_bank_conflicts: float | None = None
+    shared_wavefronts: float | None = None
+    occupancy_share: float | None = None
+    matrix_pipe_share: float | None = None
+    stalls: dict[str, float] = field(default_factory=dict)

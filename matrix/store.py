@@ -2,8 +2,8 @@
 
 Schema history:
 
-* 1: cells, evidence and verdicts as of triton-matrix 0.1. Where a GPU took part also dimensions, timings and
-  rounds: tables beside the others, which a reader that does not know them never opens.
+* 1: cells, evidence and verdicts as of triton-matrix 0.1. Where a GPU took part also dimensions, timings,
+  rounds and counters: tables beside the others, which a reader that does not know them never opens.
 
 Structured values (options, signature, widths, hazards ...) are JSON strings, so that every reader can
 open them; only raw samples, of which there are many, are a list column of 32-bit floats. Base units
@@ -25,6 +25,7 @@ from matrix.errors import StorageError
 from matrix.records import (
     ArmRecord,
     CellRecord,
+    CounterRecord,
     DimensionRecord,
     KernelFacts,
     KernelRecord,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    FlatRecord = CellRecord | VerdictRecord | DimensionRecord | ArmRecord
+    FlatRecord = CellRecord | VerdictRecord | DimensionRecord | ArmRecord | CounterRecord
 
 SCHEMA_VERSION = 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -69,6 +70,7 @@ VERDICTS = _schema(*(_field(f) for f in dataclasses.fields(VerdictRecord)))
 DIMENSIONS = _schema(*(_field(f) for f in dataclasses.fields(DimensionRecord)))
 TIMINGS = _schema(*(_field(f) for f in dataclasses.fields(ArmRecord)))
 ROUNDS = _schema(*(_field(f) for f in dataclasses.fields(RoundRecord)))
+COUNTERS = _schema(*(_field(f) for f in dataclasses.fields(CounterRecord)))
 EVIDENCE = _schema(
     *(_field(f) for f in dataclasses.fields(KernelRecord) if f.name not in _FLAT),
     *(_field(f) for f in dataclasses.fields(KernelFacts)),
@@ -105,6 +107,11 @@ def write_rounds(folder: Path, records: Sequence[RoundRecord]) -> None:
         _write(folder / "rounds.parquet", ROUNDS, [_round_row(record) for record in records])
 
 
+def write_counters(folder: Path, records: Sequence[CounterRecord]) -> None:
+    if records:
+        _write(folder / "counters.parquet", COUNTERS, [_row(record) for record in records])
+
+
 def read_cells(folder: Path) -> list[CellRecord]:
     return [CellRecord(**row) for row in _read(folder / "cells.parquet", CELLS)]
 
@@ -131,6 +138,11 @@ def read_timings(folder: Path) -> list[ArmRecord]:
 def read_rounds(folder: Path) -> list[RoundRecord]:
     rows = _read_if_there(folder / "rounds.parquet", ROUNDS)
     return [RoundRecord(**_values(RoundRecord, row)) for row in rows]
+
+
+def read_counters(folder: Path) -> list[CounterRecord]:
+    rows = _read_if_there(folder / "counters.parquet", COUNTERS)
+    return [CounterRecord(**_values(CounterRecord, row)) for row in rows]
 
 
 def _row(record: FlatRecord) -> dict[str, Any]:
@@ -162,7 +174,7 @@ def _kernel_record(row: dict[str, Any]) -> KernelRecord:
     return KernelRecord(**values, seconds=seconds, facts=KernelFacts(**facts))
 
 
-def _values(record: type[ArmRecord | RoundRecord], row: dict[str, Any]) -> dict[str, Any]:
+def _values(record: type[ArmRecord | RoundRecord | CounterRecord], row: dict[str, Any]) -> dict[str, Any]:
     return {field.name: _value(field, row[field.name]) for field in dataclasses.fields(record)}
 
 
