@@ -158,8 +158,17 @@ class WorkerArm:
             return None
         return Competition(name=part["name"], version=part["torch"], samples_us=tuple(part["samples_us"]))
 
+    def traffic(self) -> dict[str, float | None]:
+        """Bytes moved and operations of one call, as the case states them."""
+        part = self._part({"op": "arm_traffic"})
+        return {name: part[name] for name in ("bytes_moved", "flops")}
+
     def close(self) -> None:
         self._part({"op": "arm_close"})
+
+    def dismiss(self) -> None:
+        """Close, whatever state the worker is in: it is replaced if it has to be."""
+        self._ask({"op": "arm_close"})
 
     def _part(self, request: dict[str, Any]) -> dict[str, Any]:
         part = self._ask(request)

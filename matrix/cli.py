@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import matrix
 from matrix import config
 from matrix.errors import ExitCode, UsageError
 from matrix.model import Stage, Target
-from matrix.plan import HOST_STAGES, Request, find_case_files
+from matrix.plan import GPU_STAGES, HOST_STAGES, Request, find_case_files
 from matrix.progress import Board, wants_colour
 from matrix.resources import catalogue_folder, kernels_folder
 from matrix.runs import Home
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from matrix.config import Configuration
+    from matrix.gpu_stages import GpuHost
 
 
 def command() -> ExitCode:
@@ -97,7 +99,13 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--candidate", type=Commas(), multiple=True, metavar="ENV,...", help="Environments to judge."),
         click.option("--targets", type=Commas(), multiple=True, metavar="SM,...", help="sm_80, sm_90, sm_100, sm_120."),
         click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to run."),
-        click.option("--stages", type=Commas(), multiple=True, metavar="STAGE,...", help="import,compile,interpret."),
+        click.option(
+            "--stages",
+            type=Commas(),
+            multiple=True,
+            metavar="STAGE,...",
+            help="import, compile, interpret; where there is a GPU also correctness, timing, counters.",
+        ),
         click.option(
             "--kernels",
             type=click.Path(path_type=Path),
@@ -133,13 +141,15 @@ def run(jobs: int | None, as_json: bool, quiet: bool, **selection: Any) -> int:
     from matrix.runfolder import load
     from matrix.summary import summary_text
 
-    configuration, home = _configuration(selection), _home()
+    configuration, home, host = _configuration(selection), _home(), _gpu_host()
+    request = _request(configuration, selection, host)
     state = Run(
-        request=_request(configuration, selection),
+        request=request,
         configuration=configuration,
         home=home,
         board=Board(quiet=quiet or as_json),
         jobs=jobs or default_jobs(),
+        gpu_host=_taking_part(host, request),
     )
     try:
         finished = state.execute()
@@ -163,7 +173,7 @@ def plan(as_json: bool, **selection: Any) -> None:
     from matrix.preview import preview, preview_text
 
     configuration, home = _configuration(selection), _home()
-    found = preview(_request(configuration, selection), configuration, home)
+    found = preview(_request(configuration, selection, _gpu_host()), configuration, home)
     click.echo(json.dumps(found) if as_json else preview_text(found), nl=as_json)
 
 
@@ -284,7 +294,34 @@ def _configuration(selection: dict[str, Any]) -> Configuration:
     return config.load(_project(), file=selection["config_file"])
 
 
-def _request(configuration: Configuration, selection: dict[str, Any]) -> Request:
+def _gpu_host() -> GpuHost:
+    """The GPUs of this host, whatever their target."""
+    from matrix.devices import open_nvml
+    from matrix.gpu_stages import GpuHost
+
+    nvml = open_nvml()
+    return GpuHost(gpus=tuple(nvml.gpus()) if nvml else (), nvml=nvml)
+
+
+def _taking_part(host: GpuHost, request: Request) -> GpuHost:
+    from matrix.devices import usable
+
+    return dataclasses.replace(host, gpus=tuple(usable(host.gpus, request.targets)))
+
+
+def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: bool) -> tuple[Stage, ...]:
+    """The stages asked for; by default all that this host can run. Raises :class:`UsageError` for one it cannot."""
+    asked = _flat(selection["stages"]) or list(configuration.stages)
+    if not asked:
+        return (*HOST_STAGES, *GPU_STAGES) if gpu else HOST_STAGES
+    stages = tuple(map(Stage, _words("stage", asked, list(Stage))))
+    if beyond := [str(stage) for stage in stages if stage in GPU_STAGES and not gpu]:
+        hint = "see `triton-matrix doctor`; --targets may have left the GPU's own target out"
+        raise UsageError(f"no GPU here for {', '.join(beyond)}", hint=hint)
+    return stages
+
+
+def _request(configuration: Configuration, selection: dict[str, Any], host: GpuHost) -> Request:
     """The command line over the configuration. Raises :class:`UsageError` for what is not there."""
     candidates = _flat(selection["candidate"]) or list(configuration.candidates)
     baseline = configuration.environment(selection["baseline"] or configuration.baseline).id
@@ -301,13 +338,16 @@ def _request(configuration: Configuration, selection: dict[str, Any]) -> Request
         files = tuple(file for file in files if not file.is_relative_to(catalogue_folder()))
     if not files:
         raise UsageError("no case files to run", hint="name some with --kernels")
+    targets = _words("target", _flat(selection["targets"]) or configuration.targets, list(Target))
+    gpu_targets = tuple(target for target in targets if target in host.targets)
     return Request(
         baseline=baseline,
         candidates=tuple(chosen),
-        targets=_words("target", _flat(selection["targets"]) or configuration.targets, list(Target)),
+        targets=targets,
         case_files=files,
         cases=cases,
-        stages=tuple(map(Stage, _words("stage", _flat(selection["stages"]) or configuration.stages, HOST_STAGES))),
+        stages=_stages(configuration, selection, gpu=bool(gpu_targets)),
+        gpu_targets=gpu_targets,
     )
 
 

@@ -156,9 +156,9 @@ def measure(
     waiting: dict[str, tuple[PlannedCell, str]] = {}
     for cell in order:
         name = _name(cell)
-        key = _cell_key(cell, locks[cell.cell.environment], homes[cell.cell.environment])
+        key = cell_key(cell, locks[cell.cell.environment], homes[cell.cell.environment])
         if cell.outcome:
-            done[name] = _known(cell)
+            done[name] = known(cell)
         elif (measured := _from_cache(bench, cell, key)) is not None:
             done[name] = measured
         else:
@@ -207,7 +207,7 @@ def _task(bench: Bench, name: str, planned: PlannedCell) -> Task:
     return Task(key=name, request=request, timeout_s=limit)
 
 
-def _cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:
+def cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:
     """What the result depends on: the lock (ptxas included), all sources, the point, the target, our worker.
 
     The variables that an environment declares are in its lock's digest. The caller's own are not part of it:
@@ -231,7 +231,8 @@ def _target(planned: PlannedCell) -> str:
     return "" if planned.cell.target == CPU else planned.cell.target
 
 
-def _known(planned: PlannedCell) -> Measured:
+def known(planned: PlannedCell) -> Measured:
+    """A cell whose outcome is known without running anything."""
     part = {"config": "", "outcome": planned.outcome, "reason": planned.reason, "detail": "", "seconds": 0.0}
     now = datetime.datetime.now(datetime.UTC)
     return Measured(planned=planned, parts=({**part, "kernels": []},), started_at=now, cached=False)

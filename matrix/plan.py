@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -34,6 +34,8 @@ class Request:
     case_files: tuple[Path, ...]
     cases: tuple[str, ...] = ()
     stages: tuple[Stage, ...] = HOST_STAGES
+    # Of the targets, those that this host has a GPU of: where correctness and timing run.
+    gpu_targets: tuple[str, ...] = ()
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -79,6 +81,21 @@ class PlannedCell:
     reason: str = ""
 
 
+def not_run(request: Request) -> list[dict[str, str]]:
+    """The stages that a run of this request leaves out, wholly or for some targets, and why."""
+    found = ((stage, _absence_of(stage, request)) for stage in Stage)
+    return [{"what": str(stage), "why": why} for stage, why in found if why]
+
+
+def _absence_of(stage: Stage, request: Request) -> str:
+    if stage in GPU_STAGES and not request.gpu_targets:
+        return "this host has no GPU of a target that was asked for"
+    if stage not in request.stages:
+        return "not among the stages asked for"
+    without = [target for target in request.targets if target not in request.gpu_targets]
+    return f"this host has no GPU of {', '.join(without)}" if stage in GPU_STAGES and without else ""
+
+
 def find_case_files(paths: Iterable[Path]) -> tuple[Path, ...]:
     """Every case file under ``paths`` (files or folders), sorted; names with a leading ``_`` are helpers.
 
@@ -118,25 +135,46 @@ def check_names(collected: Iterable[Collected]) -> None:
 def cells_of(
     environment: str, triton_version: str, collected: Iterable[Collected], request: Request
 ) -> Iterator[PlannedCell]:
-    """The cells of one environment at the compile and interpret stages, in case file order."""
+    """The cells of one environment at the stages after import, in case file order."""
     for item in collected:
         for case in item.cases:
             for stage in request.stages:
-                if stage not in (Stage.COMPILE, Stage.INTERPRET):
-                    continue
-                for target in request.targets if stage is Stage.COMPILE else (CPU,):
+                for target in _targets(stage, request):
                     yield from _points(environment, triton_version, case, stage, target, request.cases)
+
+
+def _targets(stage: Stage, request: Request) -> Sequence[str]:
+    """Where a stage runs. Counters follow from verdicts and are not planned."""
+    match stage:
+        case Stage.COMPILE:
+            return request.targets
+        case Stage.INTERPRET:
+            return (CPU,)
+        case Stage.CORRECTNESS | Stage.TIMING:
+            return request.gpu_targets
+        case Stage.IMPORT | Stage.COUNTERS:
+            return ()
+        case _:
+            assert_never(stage)
 
 
 def _points(
     environment: str, version: str, case: CaseInfo, stage: Stage, target: str, globs: Sequence[str]
 ) -> Iterator[PlannedCell]:
     why = _absence(case, version, target)
-    for params in case.points.get(stage, ()):
+    for params in points_of(case, stage):
         cell = Cell.of(environment, target, case.name, params)
         if selected(cell, globs):
             outcome = str(Outcome.UNSUPPORTED) if why else ""
             yield PlannedCell(cell=cell, stage=stage, case=case, params=params, outcome=outcome, reason=why)
+
+
+def points_of(case: CaseInfo, stage: Stage) -> list[Mapping[str, Any]]:
+    """The case's points at a stage. What is timed must be right: correctness has the timing's points too."""
+    own = list(case.points.get(stage, ()))
+    if stage is Stage.CORRECTNESS:
+        own += [point for point in case.points.get(Stage.TIMING, ()) if point not in own]
+    return own
 
 
 def _absence(case: CaseInfo, version: str, target: str) -> str:

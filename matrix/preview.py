@@ -9,7 +9,7 @@ from matrix.builds import Builder
 from matrix.cache import Cache
 from matrix.execute import known_collections
 from matrix.model import Stage
-from matrix.plan import GPU_STAGES, cells_of
+from matrix.plan import cells_of, not_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,11 +67,8 @@ def _not_run(request: Request, cells: list[PlannedCell]) -> Iterator[dict[str, A
     reasons = Counter((cell.cell.case, cell.cell.target, cell.reason) for cell in cells if cell.outcome)
     for (case, target, reason), count in reasons.items():
         yield {"what": f"{case} on {target}", "why": reason, "cells": count}
-    for stage in (Stage.IMPORT, Stage.COMPILE, Stage.INTERPRET):
-        if stage not in request.stages:
-            yield {"what": str(stage), "why": "not among the stages asked for", "cells": 0}
-    for stage in GPU_STAGES:
-        yield {"what": str(stage), "why": "this host has no GPU", "cells": 0}
+    for row in not_run(request):
+        yield {**row, "cells": 0}
 
 
 def preview_text(found: dict[str, Any]) -> str:

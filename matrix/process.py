@@ -40,6 +40,7 @@ class WorkerSpec:
     interpreter: Path
     variables: tuple[tuple[str, str], ...]
     start: dict[str, Any]
+    main: Path = _MAIN
 
 
 class Worker:
@@ -62,7 +63,7 @@ class Worker:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 # -I implies -P and -E: nothing of the caller's becomes importable in the worker.
-                [str(self._spec.interpreter), "-I", str(_MAIN)],
+                [str(self._spec.interpreter), "-I", str(self._spec.main)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

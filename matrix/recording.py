@@ -39,13 +39,17 @@ class Clerk:
     expectations: Mapping[str, Sequence[Expect]]
 
     def cells(
-        self, collected: Sequence[Collected], measured: Iterable[Measured], names: Collection[str]
+        self,
+        collected: Sequence[Collected],
+        measured: Iterable[Measured],
+        names: Collection[str],
+        timed: Sequence[CellRecord] = (),
     ) -> list[CellRecord]:
         """Every row of the run: imports first, then what was measured, then what failed imports left undone.
 
-        ``names`` are the cases that were asked for.
+        ``names`` are the cases that were asked for; ``timed`` are rows of the timing stage, which come as they are.
         """
-        done = [record for item in measured for record in self._measured(item)]
+        done = [*(record for item in measured for record in self._measured(item)), *timed]
         imports = self._imports(collected, names)
         undone = self._undone(imports, done)
         return [self._expected(record) for record in (*imports, *done, *undone)]

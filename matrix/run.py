@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from matrix import disassembler, store
 from matrix.artifacts import Artifacts
-from matrix.cache import Cache
+from matrix.cache import Cache, key_of
 from matrix.decision import exit_code
 from matrix.environments import child_environment
 from matrix.execute import Bench, Timeouts, collect, measure
 from matrix.expectations import read_expectations
 from matrix.facts import facts_of
+from matrix.gpu_correctness import Desk
+from matrix.gpu_stages import GpuHost, GpuResults, GpuStages
 from matrix.host import Host, this_host
 from matrix.judge import judge
 from matrix.model import Outcome, Stage
-from matrix.plan import GPU_STAGES, Collected, PlannedCell, Request, cells_of, check_names, selected_cases
+from matrix.pending import pending
+from matrix.plan import GPU_STAGES, Collected, PlannedCell, Request, cells_of, check_names, not_run, selected_cases
 from matrix.provision import Provision, provide
 from matrix.recording import Arm, Clerk, expectations_of
 from matrix.releases import release_expectations
@@ -30,6 +33,7 @@ from matrix.report import write_report
 from matrix.runfolder import load
 from matrix.runs import Home, write_meta
 from matrix.summary import summary_markdown
+from matrix.timing import TimingPlan
 from matrix.workers import WorkerHome, memory_share
 
 if TYPE_CHECKING:
@@ -60,6 +64,8 @@ class Run:
     home: Home
     board: Board
     jobs: int
+    gpu_host: GpuHost = field(default_factory=GpuHost)
+    timing_plan: TimingPlan = field(default_factory=TimingPlan)
     run_id: str = ""
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     folder: Path = Path()
@@ -80,20 +86,51 @@ class Run:
             collected = [*collect(bench, homes, locks, files, tick), *self._unbuilt()]
             check_names(collected)
             planned = self._plan(collected)
-            tick = self.board.task("compile and interpret", len(planned))
-            measured = measure(bench, homes, locks, planned, tick)
+            on_host = [cell for cell in planned if cell.stage not in GPU_STAGES]
+            tick = self.board.task("compile and interpret", len(on_host))
+            measured = measure(bench, homes, locks, on_host, tick)
             kernels = sum(len(part["kernels"]) for item in measured for part in item.parts)
             facts = facts_of(bench, measured, self.board.task("read the code", kernels))
             clerk = self._clerk(collected)
-            cells = clerk.cells(collected, measured, selected_cases(collected, self.request))
+            gpu = self._on_gpus(bench, homes, locks, clerk, planned)
+            names = selected_cases(collected, self.request)
+            cells = clerk.cells(collected, [*measured, *gpu.checked], names, timed=gpu.timings.cells)
             evidence = clerk.kernels(measured, facts)
             bench.artifacts.give({d for row in evidence for d in row.artifacts.values()}, self.folder / "artifacts")
-        return self._conclude(cells, evidence, clerk, collected)
+        return self._conclude(cells, evidence, gpu, clerk, collected)
+
+    def _on_gpus(
+        self,
+        bench: Bench,
+        homes: Mapping[str, WorkerHome],
+        locks: Mapping[str, str],
+        clerk: Clerk,
+        planned: Sequence[PlannedCell],
+    ) -> GpuResults:
+        """Correctness and timing on this host's GPUs; nothing where it has none."""
+        request = {"cells": [f"{cell.stage} {cell.cell.id}" for cell in planned], "locks": dict(locks)}
+        under_way = pending(self.home.cache, key_of(request))
+        stages = GpuStages(
+            desk=Desk(cache=bench.cache, homes=homes, locks=locks, token=under_way.token),
+            host=self.gpu_host,
+            baseline=self.request.baseline,
+            environments=clerk.arms,
+            run_id=self.run_id,
+            host_name=self.host.name,
+            logs=bench.scratch,
+            plan=self.timing_plan,
+            timeout_s=self.configuration.timeouts_s[Stage.INTERPRET],
+            board=self.board,
+        )
+        results = stages.execute(planned)
+        under_way.settle()
+        return results
 
     def _conclude(
         self,
         cells: list[CellRecord],
         evidence: list[KernelRecord],
+        gpu: GpuResults,
         clerk: Clerk,
         collected: Sequence[Collected],
     ) -> Finished:
@@ -101,6 +138,8 @@ class Run:
         verdicts = judge(
             cells,
             evidence,
+            timings=gpu.timings.arms,
+            dimensions=gpu.dimensions,
             run_id=self.run_id,
             baseline=self.request.baseline,
             candidates=self.request.candidates,
@@ -111,8 +150,12 @@ class Run:
         store.write_cells(self.folder, cells)
         store.write_evidence(self.folder, evidence)
         store.write_verdicts(self.folder, verdicts)
-        finished = {"exit_code": int(code), "cases": _cases_meta(collected), "not_run": self._not_run()}
-        write_meta(self.folder, self._meta("complete") | finished)
+        if gpu.gpus:
+            store.write_dimensions(self.folder, gpu.dimensions)
+            store.write_timings(self.folder, gpu.timings.arms)
+            store.write_rounds(self.folder, gpu.timings.rounds)
+        finished = {"exit_code": int(code), "cases": _cases_meta(collected), "not_run": not_run(self.request)}
+        write_meta(self.folder, self._meta("complete") | finished | {"gpus": list(gpu.gpus)})
         run = load(self.folder)
         write_text = (self.folder / "summary.md").write_text
         write_text(summary_markdown(run), encoding="utf-8")
@@ -212,15 +255,11 @@ class Run:
             "environments": [provision.meta() for provision in self.provisions.values()],
             "thresholds": dataclasses.asdict(self.configuration.thresholds),
             "tools": {"nvdisasm": disassembler.version()},
+            "gpus": [],
             "cases": [],
             "not_run": [],
             "exit_code": None,
         }
-
-    def _not_run(self) -> list[dict[str, str]]:
-        wanted = [stage for stage in (Stage.COMPILE, Stage.INTERPRET) if stage not in self.request.stages]
-        rows = [{"what": str(stage), "why": "not among the stages asked for"} for stage in wanted]
-        return [*rows, *({"what": str(stage), "why": "this host has no GPU"} for stage in GPU_STAGES)]
 
 
 def _expectations(collected: Sequence[Collected]) -> dict[str, tuple[Expect, ...]]:

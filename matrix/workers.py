@@ -34,8 +34,10 @@ class WorkerHome:
     scratch: Path
     memory_bytes: int
 
-    def spec(self, kind: str, target: str = "") -> WorkerSpec:
-        """The specification of a worker of ``kind``; compile workers are for one ``target``."""
+    def spec(self, kind: str, target: str = "", *, gpu: str = "") -> WorkerSpec:
+        """The specification of a worker of ``kind``; compile workers are for one ``target``, others may be for
+        the GPU with the UUID ``gpu``.
+        """
         start: dict[str, Any] = {
             "kind": kind,
             "scratch": str(self.scratch),
@@ -45,6 +47,10 @@ class WorkerHome:
         if kind == "compile":
             start["profile"] = profile(target)
         variables = {**self.variables, **_settings(kind)}
+        if gpu:
+            variables |= {"CUDA_VISIBLE_DEVICES": gpu}
+            # The driver maps far more address space than there is memory.
+            start["memory_bytes"] = None
         return WorkerSpec(
             environment=self.environment,
             target=target,

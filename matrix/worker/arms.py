@@ -139,6 +139,16 @@ class Arms:
         name = f"{getattr(run, '__module__', '')}.{getattr(run, '__qualname__', repr(run))}"
         return _passed({"name": name, "torch": torch.__version__, **asdict(result)})
 
+    def traffic(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Bytes moved and operations of one call, as the case states them."""
+        case, params = self.current.case, self.current.params
+        return _passed(
+            {
+                "bytes_moved": float(case.bytes_moved(params)) if case.bytes_moved else None,
+                "flops": float(case.flops(params)) if case.flops else None,
+            }
+        )
+
     def close(self) -> None:
         """Free the arm's memory."""
         if self._arm is not None:

@@ -11,6 +11,7 @@ op              what it does
 ``arm_place``   ``first``: fresh places, numbered from there
 ``arm_estimate``  what a call takes, and whether the host keeps ahead
 ``arm_round``   ``samples, cache, calls, place, replayed``: raw samples of the open arm
+``arm_traffic``  bytes moved and operations of the open arm's call
 ``arm_close``   free the arm's memory
 ``competitor``  ``samples``: the open arm's competitor, timed likewise
 ``overhead``    ``calls``: host time of each call of the open arm
@@ -61,6 +62,7 @@ class GpuWorker:
             "arm_place": self._arms.place,
             "arm_estimate": self._arms.estimate,
             "arm_round": self._arms.round,
+            "arm_traffic": self._arms.traffic,
             "competitor": self._arms.competitor,
             "arm_close": self._close,
             "overhead": self._arms.overhead,

@@ -65,8 +65,10 @@ def clock_mhz(before: np.ndarray, after: np.ndarray) -> float | None:
     Rows are a multiprocessor, its cycles and the time in ns; of several of one multiprocessor, the last counts.
     """
     size = 1 + int(max(before[:, 0].max(), after[:, 0].max()))
-    first, second = np.zeros((size, 2), dtype=np.int64), np.zeros((size, 2), dtype=np.int64)
-    first[before[:, 0]], second[after[:, 0]] = before[:, 1:], after[:, 1:]
+    marks = np.zeros((2, size, 2), dtype=np.int64)
+    for mark, rows in zip(marks, (before, after)):
+        mark[rows[:, 0]] = rows[:, 1:]
+    first, second = marks
     seen = (first[:, 1] > 0) & (second[:, 1] > first[:, 1])
     if not seen.any():
         return None

@@ -1,0 +1,151 @@
+"""The GPU stages through a whole run, on a host whose GPU is made up: what is asked, kept, resumed and written.
+
+The fake device's figures mean nothing and nothing here asserts one; what only a GPU can show is shown by
+``triton-matrix doctor --gpu`` and the recorded run in the package.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fake_host
+import pandas as pd
+import pytest
+from conftest import Workshop
+
+from matrix import config
+from matrix.errors import ExitCode
+from matrix.model import Stage
+from matrix.plan import Request
+from matrix.progress import Board
+from matrix.run import Run
+from matrix.runs import Home
+from matrix.statistics import StoppingRule
+from matrix.timing import TimingPlan
+
+CASES = """
+import torch, triton, triton.language as tl
+from matrix import Case
+
+@triton.jit
+def double_kernel(x, out, n, step, scale, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, scale * tl.load(x + i * step, mask=i < n), mask=i < n)
+
+def double(x, *, scale=2.0):
+    out = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), x.stride(0), scale, BLOCK=64)
+    return out
+
+def vector(make, p):
+    return [make.normal((p.n,), "fp32")]
+
+cases = [
+    Case(name="right", run=double, reference=lambda x: 2 * x, inputs=vector, bytes_moved=lambda p: 8.0 * p.n,
+         correctness=[{"n": 65}], timing=[{"n": 256}], competitor=lambda x: 2 * x),
+    Case(name="wrong", run=double, reference=lambda x, *, scale=2.0: 2 * x, inputs=vector,
+         timing=[{"n": 256, "scale": 3.0}]),
+    Case(name="dies", run=lambda x: __import__("os").abort(), reference=lambda x: x, inputs=vector,
+         correctness=[{"n": 4}]),
+]
+"""
+PLAN = TimingPlan(
+    rule=StoppingRule(looks=(2,)), rounds_per_block=2, places=2, warm_rounds=1, most_samples=10, overhead_calls=5
+)
+PAIR = ("triton3.8.0-torch2.14.1", "triton3.9.0-torch2.15.0")
+
+
+def run(root: Path, monkeypatch: pytest.MonkeyPatch, gpus: int = 1) -> Run:
+    fake_host.stand_in(monkeypatch)
+    configuration = config.load(root)
+    request = Request(
+        baseline=PAIR[0],
+        candidates=PAIR[1:],
+        targets=("sm_90",),
+        case_files=(root / "cases.py",),
+        stages=(Stage.IMPORT, Stage.CORRECTNESS, Stage.TIMING),
+        gpu_targets=("sm_90",),
+    )
+    return Run(
+        request=request,
+        configuration=configuration,
+        home=Home(root=root),
+        board=Board(quiet=True),
+        jobs=2,
+        gpu_host=fake_host.fake_host(gpus),
+        timing_plan=PLAN,
+    )
+
+
+@pytest.fixture
+def folder(workshop: Workshop, tmp_path: Path) -> Path:
+    for name in PAIR:
+        workshop.environment(name)
+    (tmp_path / ".matrix").mkdir()
+    (tmp_path / ".matrix" / "environments").symlink_to(workshop.root / ".matrix" / "environments")
+    (tmp_path / "cases.py").write_text(CASES)
+    return tmp_path
+
+
+def test_what_is_right_is_timed_and_every_row_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = run(folder, monkeypatch).execute()
+    cells = pd.read_parquet(finished.folder / "cells.parquet").set_index(["environment", "case", "stage"])
+    for environment in PAIR:
+        assert set(cells.loc[(environment, "right", "correctness")].outcome) == {"passed"}
+        assert set(cells.loc[(environment, "wrong", "correctness")].outcome) == {"wrong"}
+        assert set(cells.loc[(environment, "dies", "correctness")].outcome) == {"crash"}
+        assert set(cells.loc[(environment, "wrong", "timing")].outcome) == {"not_run"}
+    timed = cells.loc[(PAIR[0], "wrong", "timing")].iloc[0]
+    assert "not timed, since its correctness is wrong" in timed.reason
+    arms = pd.read_parquet(finished.folder / "timings.parquet")
+    assert sorted(arms.role) == ["baseline", "candidate", "control"]
+    assert set(arms.case) == {"right"}
+    assert arms.competitor.str.contains("of torch").all()
+    assert (arms.bytes_moved == 8.0 * 256).all()
+    rounds = pd.read_parquet(finished.folder / "rounds.parquet")
+    assert len(rounds) == 3 * (2 * 2 + 1)
+    assert all(len(samples) == 10 for samples in rounds[rounds.cache == "cold"].samples_us)
+    dimensions = pd.read_parquet(finished.folder / "dimensions.parquet")
+    own = dimensions[(dimensions.case == "right") & (dimensions.params == "n=65")]
+    assert {"launched", "bounds", "written", "values", "repeat", "strided", "misaligned"} <= set(own.dimension)
+    at_timing_point = dimensions[(dimensions.case == "right") & (dimensions.params == "n=256")]
+    assert set(at_timing_point.dimension) == {"launched", "bounds", "written", "inputs", "values"}
+    assert own[own.dimension == "values"].reference_digest.nunique() == 1
+    meta = json.loads((finished.folder / "run.json").read_text())
+    assert meta["gpus"][0]["uuid"] == "GPU-fake-0"
+    assert meta["gpus"][0]["timing_wall_s"] > 0
+    # The GPU's own code dies in both environments, and so does what is wrong in both: nothing regressed by it.
+    assert finished.exit_code in (ExitCode.CLEAN, ExitCode.INCOMPLETE)
+
+
+def test_an_interrupted_measurement_is_resumed_and_a_finished_one_is_repeated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(folder, monkeypatch)
+    monkeypatch.setattr(Run, "_conclude", _interrupt)
+    monkeypatch.setattr("matrix.pending.Pending.settle", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        first.execute()
+    monkeypatch.undo()
+    second = run(folder, monkeypatch).execute()
+    cells = pd.read_parquet(second.folder / "cells.parquet")
+    kept = cells[(cells.case == "right") & cells.stage.isin(["correctness", "timing"])]
+    assert kept.cached.all()
+    arms = pd.read_parquet(second.folder / "timings.parquet")
+    assert set(arms.run_id) == {second.run_id}
+    third = run(folder, monkeypatch).execute()
+    cells = pd.read_parquet(third.folder / "cells.parquet")
+    assert not cells[cells.stage.isin(["correctness", "timing"])].cached.any()
+
+
+def _interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_two_gpus_share_the_cells_of_their_target(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = run(folder, monkeypatch, gpus=2).execute()
+    meta = json.loads((finished.folder / "run.json").read_text())
+    assert [gpu["uuid"] for gpu in meta["gpus"]] == ["GPU-fake-0", "GPU-fake-1"]
+    cells = pd.read_parquet(finished.folder / "cells.parquet")
+    assert not cells[cells.stage == "correctness"].duplicated(["environment", "case", "params"]).any()
