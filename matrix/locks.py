@@ -91,9 +91,18 @@ def resolve(question: Question, python: Path, lock: Path) -> list[str]:
 
 
 def install(lock: Path, python: Path, *, offline: bool) -> None:
-    """Install exactly the lock, checking its hashes. Raises :class:`uv.UvError`."""
+    """Install exactly the lock, checking its hashes. Raises :class:`uv.UvError`.
+
+    Offline first: what uv's cache holds under a lock's hash is that very file, yet online uv asks the index
+    about each again, and one that sends no validators (many a company's mirror) then sends every wheel again.
+    """
     arguments = ["pip", "sync", "--preview-features", "pylock", "--python", str(python), str(lock)]
-    uv.run([*arguments, *(["--offline"] if offline else [])])
+    try:
+        uv.run([*arguments, "--offline"])
+    except uv.UvError:
+        if offline:
+            raise
+        uv.run(arguments)
 
 
 def parse(text: str) -> tuple[LockedPackage, ...]:

@@ -506,6 +506,23 @@ def test_the_cpu_index_is_used_where_it_answers(builder, pair, monkeypatch):
 # Small parts.
 
 
+@pytest.mark.parametrize("cached", [True, False])
+def test_wheels_that_the_cache_holds_are_not_asked_for_again(monkeypatch, tmp_path, cached):
+    asked = []
+
+    def run(arguments):
+        asked.append("--offline" in arguments)
+        if "--offline" in arguments and not cached:
+            raise uv.UvError("Network connectivity is disabled")
+
+    monkeypatch.setattr(uv, "run", run)
+    locks.install(tmp_path / "pylock.toml", tmp_path / "python", offline=False)
+    assert asked == ([True] if cached else [True, False])
+    if not cached:
+        with pytest.raises(uv.UvError):
+            locks.install(tmp_path / "pylock.toml", tmp_path / "python", offline=True)
+
+
 def test_drift():
     old = [LockedPackage(name="a", version="1", sha256="x"), LockedPackage(name="b", version="1")]
     new = [LockedPackage(name="a", version="1", sha256="y"), LockedPackage(name="c", version="1")]
