@@ -95,9 +95,9 @@ def count(call: Call, *, ncu: str | None = None, timeout_s: float = _TIMEOUT_S) 
     return _counted(done, tuple(sorted(missing)), timeout_s)
 
 
-def rows(counted: Counted, **identity: str) -> list[CounterRecord]:
+def rows(counted: Counted, **identity: Any) -> list[CounterRecord]:
     """The rows of a cell: one a launch, or one with the reason. ``identity``: what names run, host, GPU and cell."""
-    said = {"outcome": str(counted.outcome), "reason": counted.reason}
+    said: dict[str, Any] = {"outcome": str(counted.outcome), "reason": counted.reason}
     if not counted.launches:
         return [CounterRecord(**identity, **said)]
     return [
