@@ -1,0 +1,118 @@
+"""A launch as the evaluator takes it: the grid, the blocks sampled of it, and every parameter's value.
+
+Pointers get base addresses of their own, far apart and aligned as an allocation on the GPU is; a view keeps
+its offset in its storage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matrix.memory.blocks import constant
+from matrix.memory.tensormaps import TensorMap, host_map
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matrix.memory.operations import Array
+    from matrix.memory.parsing import Program
+
+_BASE = 1 << 40
+# Where a parameter's own bytes (a descriptor) lie: below every pointer, and it must fit 32 bits.
+_PARAM_BASE = 0x7000_0000
+_PARAM_STEP = 1 << 12
+_DTYPE_BYTES = {
+    "fp64": 8,
+    "int64": 8,
+    "fp32": 4,
+    "int32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "int16": 2,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The blocks that stand for a grid: their indices (one row each: x, y, z) and their shares of it."""
+
+    blocks: tuple[tuple[int, int, int], ...]
+    weights: tuple[float, ...]
+    total: int
+
+
+def sample(grid: Sequence[int]) -> Sample:
+    """First, middle and last block; the middle one stands for all between."""
+    x, y, z = (*grid, 1, 1, 1)[:3]
+    total = max(1, x * y * z)
+    middle = (x // 2, y // 2, z // 2)
+    chosen = {(0, 0, 0): 1, (x - 1, y - 1, z - 1): 1}
+    chosen.setdefault(middle, 0)
+    chosen[middle] += total - sum(chosen.values())
+    weights = tuple(count / total for count in chosen.values())
+    return Sample(blocks=tuple(chosen), weights=weights, total=total)
+
+
+@dataclass(slots=True, kw_only=True)
+class Parameters:
+    """``values`` by PTX parameter name (None where unknown), ``maps`` by the address of a descriptor."""
+
+    values: dict[str, Array | None] = field(default_factory=dict)
+    symbols: dict[str, int] = field(default_factory=dict)
+    maps: dict[int, TensorMap] = field(default_factory=dict)
+
+
+def parameters(
+    program: Program, arguments: Sequence[Mapping[str, object]], signature: Mapping[str, str]
+) -> Parameters:
+    """Every PTX parameter's value: the launch's arguments in order, then what Triton itself appends."""
+    found = Parameters()
+    by_name = {str(argument["name"]): argument for argument in arguments}
+    storages: dict[object, int] = {}
+    left = list(program.params)
+    for name, kind in signature.items():
+        argument = by_name.get(name, {})
+        if argument.get("kind") == "descriptor" and left and left[0][2]:
+            _describe(found, left, argument)
+        elif left:
+            parameter = left.pop(0)
+            found.values[parameter[0]] = _value(argument, kind, parameter[1], storages)
+    for number, (name, kind, _) in enumerate(left):
+        # Scratch memory, global and for the profiler: pointers of the launcher's.
+        found.values[name] = constant((len(storages) + number + 1) * _BASE, np.int64) if kind.endswith("64") else None
+    return found
+
+
+def _describe(found: Parameters, left: list[tuple[str, str, int]], argument: Mapping[str, object]) -> None:
+    """A host-side descriptor: 128 bytes, then its shape and strides."""
+    shape, strides, block = (_numbers(argument.get(key)) for key in ("shape", "strides", "block_shape"))
+    name = left.pop(0)[0]
+    address = _PARAM_BASE + len(found.symbols) * _PARAM_STEP
+    found.symbols[name] = address
+    found.maps[address] = host_map(_DTYPE_BYTES.get(str(argument.get("dtype")), 1), shape, block)
+    for value in (*shape, *strides):
+        if not left or left[0][2]:
+            return
+        parameter = left.pop(0)
+        found.values[parameter[0]] = constant(value, np.int64 if parameter[1].endswith("64") else np.int32)
+
+
+def _value(
+    argument: Mapping[str, object], kind: str, ptx_type: str, storages: dict[object, int]
+) -> Array | None:
+    if kind.startswith("*") or argument.get("kind") == "tensor":
+        storage = argument.get("storage", len(storages) + 1000)
+        base = storages.setdefault(storage, (len(storages) + 1) * _BASE)
+        offset = argument.get("offset_bytes", 0)
+        return constant(base + (offset if isinstance(offset, int) else 0), np.int64)
+    value = argument.get("value")
+    if isinstance(value, (bool, int)) and kind[:1] in "iu":
+        return constant(int(value), np.int64 if ptx_type.endswith("64") else np.int32)
+    return None
+
+
+def _numbers(value: object) -> list[int]:
+    return [int(number) for number in value] if isinstance(value, (list, tuple)) else []

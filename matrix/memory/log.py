@@ -1,0 +1,58 @@
+"""What an evaluation saw: accesses and executed blocks in order, each with how often it stands for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matrix.memory.accesses import Access
+    from matrix.memory.operations import Array
+    from matrix.memory.parsing import Instruction
+
+
+@dataclass(slots=True)
+class Touch:
+    """One execution of one memory instruction by all warps of the sampled blocks.
+
+    ``address`` is None where it is unknown; ``active`` is None where every lane takes part. ``second`` is
+    the global side of a cp.async, ``extent`` what a bulk copy moves (shared bytes, global sectors, used bytes).
+    """
+
+    instruction: Instruction
+    access: Access
+    address: Array | None
+    active: Array | None
+    sure: bool
+    weight: float = 1.0
+    second: Array | None = None
+    second_active: Array | None = None
+    extent: tuple[float, float, float] | None = None
+
+
+@dataclass(slots=True)
+class Visit:
+    """One execution of a basic block; ``warps`` by sampled block."""
+
+    start: int
+    warps: Array
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class Log:
+    touches: list[Touch] = field(default_factory=list)
+    visits: list[Visit] = field(default_factory=list)
+    sampled_loops: int = 0
+    unknown_branches: int = 0
+    cut: bool = False
+
+    def mark(self) -> tuple[int, int]:
+        return len(self.touches), len(self.visits)
+
+    def repeat(self, since: tuple[int, int], times: float) -> None:
+        """Let everything since a mark stand for ``times`` more of itself."""
+        for touch in self.touches[since[0] :]:
+            touch.weight *= 1 + times
+        for visit in self.visits[since[1] :]:
+            visit.weight *= 1 + times

@@ -1,0 +1,376 @@
+"""The evaluator: a block's threads through its integer code, all lanes of all sampled blocks at once.
+
+Lanes that part at a branch run one path after the other, lowest address first, and join where paths meet, as
+the hardware's do. Loaded and floating-point values are unknown, and what depends on them is unknown too:
+None, never a guess. Barriers order nothing here, because no evaluated value comes through memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from matrix.memory.accesses import Kind
+from matrix.memory.log import Log, Touch, Visit
+from matrix.memory.loops import History, jump
+from matrix.memory.operations import as_type, stored
+from matrix.memory.tensormaps import TensorMap
+
+if TYPE_CHECKING:
+    from matrix.memory.blocks import Block, Prepared, Step
+    from matrix.memory.launch import Parameters, Sample
+    from matrix.memory.operations import Array
+
+    Value = Array | None
+
+WARP = 32
+# Steps after which an evaluation is cut off: about 0.3 s on one core.
+BUDGET = 40_000
+_UNSET = object()
+_TRUE = np.ones((1, 1), np.bool_)
+
+
+class Machine:
+    """Runs one prepared program once. Arrays are (sampled blocks or 1, threads or 1)."""
+
+    def __init__(
+        self, prepared: Prepared, parameters: Parameters, sample: Sample, grid: tuple[int, int, int], threads: int
+    ) -> None:
+        self._blocks = prepared.blocks
+        self._parameters = parameters
+        self._shape = (len(sample.blocks), threads)
+        self._registers: dict[str, Any] = _special_registers(sample, grid, threads)
+        self._maps = dict(parameters.maps)
+        self._histories: dict[int, History] = {}
+        self._alive: Array | None = None  # None: all lanes
+        self._doubtful_until = -1  # code before this place may not run at all: a branch was unknown
+        self._steps = 0
+        self.log = Log()
+
+    def run(self) -> Log:
+        pending: dict[int, Value] = {0: None}
+        while pending and not self.log.cut:
+            at = min(pending)
+            mask = self._settled(pending.pop(at))
+            block = self._blocks.get(at)
+            if block is None:
+                continue  # past the end
+            self._execute(block, mask)
+            for place, lanes in self._leave(block, mask):
+                joined = place in pending
+                pending[place] = self._joined(pending[place], lanes) if joined else lanes
+        return self.log
+
+    def _settled(self, mask: Value) -> Value:
+        return None if mask is None or bool(mask.all()) else mask
+
+    def _joined(self, one: Value, other: Value) -> Value:
+        return None if one is None or other is None else one | other
+
+    def _execute(self, block: Block, mask: Value) -> None:
+        self._steps += len(block.steps) + 1
+        self.log.cut = self.log.cut or self._steps > BUDGET
+        self.log.visits.append(Visit(block.start, self._warps(mask)))
+        partial = mask is not None and not self._covers_the_living(mask)
+        for step in block.steps:
+            active, sure = self._active(step, mask)
+            if step.access is not None:
+                self._touch(step, active, sure)
+            if step.results:
+                self._assign(step, active, sure, partial=partial or bool(step.guard))
+
+    def _covers_the_living(self, mask: Array) -> bool:
+        return self._alive is not None and not bool((self._alive & ~mask).any())
+
+    def _warps(self, mask: Value) -> Array:
+        blocks, threads = self._shape
+        if mask is None:
+            return np.full(blocks, -(-threads // WARP))
+        full = np.broadcast_to(mask, self._shape)
+        return full.reshape(blocks, -1, WARP).any(-1).sum(-1)
+
+    def _active(self, step: Step, mask: Value) -> tuple[Value, bool]:
+        """The lanes that execute a step, and whether that is known."""
+        if not step.guard:
+            return mask, True
+        guard = self._registers.get(step.guard)
+        if guard is None:
+            return mask, False
+        taken = ~guard if step.negated else guard
+        return (taken if mask is None else taken & mask), True
+
+    def _assign(self, step: Step, active: Value, sure: bool, *, partial: bool) -> None:
+        values = self._results(step, active)
+        for name, value in zip(step.results, values, strict=False):
+            if name == "_":
+                continue
+            old = self._registers.get(name, _UNSET)
+            if not partial or old is _UNSET or active is None and sure:
+                self._registers[name] = value
+            elif value is None or old is None or not sure:
+                self._registers[name] = None
+            else:
+                self._registers[name] = np.where(active, as_type(value, old.dtype.type), old)
+
+    def _results(self, step: Step, active: Value) -> tuple[Value, ...]:
+        if step.special:
+            return self._special(step, active)
+        if step.function is None:
+            return (None,) * len(step.results)
+        values = []
+        for source, kind in zip(step.sources, step.types, strict=True):
+            value = self._registers.get(source) if isinstance(source, str) else source
+            if value is None:
+                return (None,)
+            values.append(as_type(value, kind))
+        return (stored(step.function(*values)),)
+
+    def _read(self, source: Any, kind: type | None = None) -> Value:
+        value: Value = self._registers.get(source) if isinstance(source, str) else source
+        return value if value is None or kind is None else as_type(value, kind)
+
+    def _special(self, step: Step, active: Value) -> tuple[Value, ...]:
+        match step.special:
+            case "ld.param":
+                return self._loaded_parameter(step)
+            case "mov":
+                return self._packed(step)
+            case "elect":
+                return None, self._elected(active)
+            case "shfl":
+                return self._shuffled(step), None
+        return (_TRUE,) * len(step.results)  # a wait ends, sooner or later
+
+    def _loaded_parameter(self, step: Step) -> tuple[Value, ...]:
+        name, offset = step.instruction.address(1)
+        value = self._parameters.values.get(name) if not offset and len(step.results) == 1 else None
+        return (value,) * len(step.results)
+
+    def _packed(self, step: Step) -> tuple[Value, ...]:
+        """``mov`` between one register and its parts."""
+        parts = [self._read(source) for source in step.sources]
+        if any(part is None for part in parts):
+            return (None,) * len(step.results)
+        known = [part for part in parts if part is not None]
+        if len(step.results) > 1:
+            whole = known[0]
+            bits = whole.dtype.itemsize * 8 // len(step.results)
+            kind = np.dtype(f"i{bits // 8}").type
+            return tuple((whole >> (bits * i)).astype(kind) for i in range(len(step.results)))
+        bits = int(step.instruction.op.rpartition(".")[2][1:]) // len(known)
+        mask = np.int64((1 << bits) - 1)
+        total = known[0].astype(np.int64) & mask
+        for i, part in enumerate(known[1:], 1):
+            total = total | ((part.astype(np.int64) & mask) << np.int64(bits * i))
+        return (total.astype(f"i{bits * len(known) // 8}"),)
+
+    def _elected(self, active: Value) -> Array:
+        """One lane a warp: the first active one."""
+        lanes = np.arange(self._shape[1])[None, :] % WARP
+        if active is None:
+            return lanes == 0
+        rows = np.broadcast_to(active, self._shape).reshape(-1, WARP)
+        first = rows & (np.cumsum(rows, axis=1) == 1)
+        return first.reshape(self._shape)
+
+    def _shuffled(self, step: Step) -> Value:
+        """``shfl.sync``: PTX ISA; lanes out of range keep their own value."""
+        value, lane, clamp = (self._read(source, np.int32) for source in step.sources[:3])
+        if value is None or lane is None or clamp is None:
+            return None
+        threads = self._shape[1]
+        rows = np.broadcast_to(value, (value.shape[0], threads)).reshape(-1, WARP)
+        b = np.broadcast_to(lane, (lane.shape[0], threads)).reshape(-1, WARP)
+        own = np.arange(WARP, dtype=np.int32)[None, :]
+        c = int(clamp.flat[0])
+        segment, bound = (c >> 8) & 31, c & 31
+        low = own & segment
+        last = low | (bound & ~segment & 31)
+        mode = step.instruction.op.split(".")[2]
+        match mode:
+            case "up":
+                source, valid = own - b, own - b >= last
+            case "down":
+                source, valid = own + b, own + b <= last
+            case "bfly":
+                source, valid = own ^ b, (own ^ b) <= last
+            case _:
+                source = low | (b & ~segment & 31)
+                valid = source <= last
+        chosen = np.where(valid, source, own)
+        chosen = np.broadcast_to(chosen, (max(len(rows), len(chosen)), WARP))
+        rows = np.broadcast_to(rows, chosen.shape)
+        return np.take_along_axis(rows, chosen.astype(np.int64) & (WARP - 1), axis=1).reshape(-1, threads)
+
+    def _touch(self, step: Step, active: Value, sure: bool) -> None:
+        access = step.access
+        if access is None or (active is not None and not active.any()):
+            return
+        sure = sure and step.instruction.index >= self._doubtful_until
+        if access.kind is Kind.TENSORMAP:
+            self._tensormap(step)
+            return
+        touch = Touch(step.instruction, access, None, active, sure)
+        match access.kind:
+            case Kind.BULK_LOAD | Kind.BULK_STORE:
+                touch.extent = self._bulk(step)
+            case Kind.ASYNC_COPY:
+                self._async_copy(step, touch)
+            case _:
+                touch.address = self._address(step, 0)
+        self.log.touches.append(touch)
+
+    def _address(self, step: Step, number: int) -> Value:
+        name, offset = step.instruction.address(step.access.positions[number])  # type: ignore[union-attr]
+        return self._resolved(name, offset)
+
+    def _resolved(self, name: str, offset: int) -> Value:
+        if name in self._parameters.symbols:
+            return np.array([[self._parameters.symbols[name] + offset]])
+        if name.isdigit():
+            return np.array([[int(name) + offset]])
+        value = self._registers.get(name)
+        if value is None:
+            return None
+        value = value.astype(np.int64) if value.dtype != np.int64 else value
+        return value + offset if offset else value
+
+    def _async_copy(self, step: Step, touch: Touch) -> None:
+        """``cp.async [to], [from], bytes, bytes to read``: what is not read is filled with zeros."""
+        size = self._read(step.sources[2])
+        touch.address, touch.second = self._address(step, 0), self._address(step, 1)
+        touch.second_active = touch.active
+        if size is not None:
+            touch.access = type(touch.access)(Kind.ASYNC_COPY, int(size.flat[0]), touch.access.positions)
+        if len(step.sources) > 3 and isinstance(step.sources[3], str) and step.sources[3][:1] == "%":
+            read = self._read(step.sources[3], np.int32)
+            if read is None:
+                touch.second = None
+            else:
+                reads = read > 0
+                touch.second_active = reads if touch.active is None else reads & touch.active
+
+    def _bulk(self, step: Step) -> tuple[float, float, float] | None:
+        if "tensor" not in step.instruction.op:
+            size = self._read(step.sources[2])
+            return None if size is None else (float(size.flat[0]), float(size.flat[0]) / 32, float(size.flat[0]))
+        inside = step.instruction.operands[step.access.positions[0]]  # type: ignore[union-attr]
+        name, _, rest = inside.strip("[] ").partition(",")
+        address = self._resolved(name.strip(), 0)
+        if address is None:
+            return None
+        described = self._maps.get(int(address.flat[0]))
+        if described is None:
+            return None
+        names = [part.strip() for part in rest.strip(" {}").split(",")]
+        coordinates = [self._lane(self._read(self._coordinate(part)), step) for part in names]
+        return described.extent(coordinates)
+
+    @staticmethod
+    def _coordinate(text: str) -> Any:
+        return text if text[:1] == "%" else np.array([[int(text)]])
+
+    def _lane(self, value: Value, step: Step) -> int | None:
+        """The value in the one lane that issues a copy, in the middle block."""
+        if value is None:
+            return None
+        active, _ = self._active(step, None)
+        row = min(value.shape[0] - 1, self._shape[0] // 2)
+        if active is None or value.shape[1] == 1:
+            return int(value[row, 0])
+        lanes = np.flatnonzero(active[min(active.shape[0] - 1, row)])
+        return int(value[row, lanes[0]]) if len(lanes) else None
+
+    def _tensormap(self, step: Step) -> None:
+        op, instruction = step.instruction.op.split("."), step.instruction
+        if op[1] == "replace":
+            address = self._resolved(*instruction.address(0))
+            values = [self._read(source) for source in step.sources[1:]]
+            numbers = [None if value is None else self._lane(value, step) for value in values]
+            if address is not None:
+                self._maps.setdefault(int(address.flat[0]), TensorMap()).replace(op[3], numbers)
+        elif op[1] == "cp_fenceproxy":
+            to, source = self._resolved(*instruction.address(0)), self._resolved(*instruction.address(1))
+            if to is not None and source is not None and int(source.flat[0]) in self._maps:
+                held = self._maps[int(source.flat[0])]
+                copied = TensorMap(held.element_bytes, dict(held.box), dict(held.dims))
+                self._maps[int(to.flat[0])] = copied
+
+    def _leave(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
+        """Where the lanes of a block go on."""
+        last = block.last
+        if last is None:
+            return [(block.end, mask)]
+        if not last.op.startswith("bra"):
+            return self._left(block, mask)
+        if block.goes_to is None:
+            return [(block.end, mask)]
+        if not last.guard:
+            return [(block.goes_to, mask)]
+        guard = self._registers.get(last.guard)
+        if guard is None:
+            return self._unknown_branch(block, mask)
+        goes = ~guard if last.negated else guard
+        goes = goes if mask is None else goes & mask
+        if not goes.any():
+            self._histories.pop(block.start, None)
+            return [(block.end, mask)]
+        lanes = np.broadcast_to(mask if mask is not None else _TRUE, self._shape)
+        stays = lanes & ~goes
+        if stays.any():
+            self._histories.pop(block.start, None)
+            return [(block.goes_to, np.broadcast_to(goes, self._shape)), (block.end, stays)]
+        if block.goes_to <= block.start:
+            self._go_round(block, mask)
+        return [(block.goes_to, mask)]
+
+    def _left(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
+        """Lanes that end here; guarded, the others go on."""
+        lanes = np.broadcast_to(mask if mask is not None else _TRUE, self._shape)
+        ends = lanes
+        if block.last is not None and block.last.guard:
+            guard = self._registers.get(block.last.guard)
+            if guard is None:
+                return [(block.end, mask)]
+            ends = lanes & (~guard if block.last.negated else guard)
+        self._alive = (self._alive if self._alive is not None else np.ones(self._shape, np.bool_)) & ~ends
+        rest = lanes & ~ends
+        return [(block.end, rest)] if rest.any() else []
+
+    def _unknown_branch(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
+        """Fall through: a loop ends after one iteration, what a branch may skip is executed and in doubt."""
+        self.log.unknown_branches += 1
+        if block.goes_to is not None and block.goes_to > block.start:
+            self._doubtful_until = max(self._doubtful_until, block.goes_to)
+        return [(block.end, mask)]
+
+    def _go_round(self, block: Block, mask: Value) -> None:
+        """All lanes take a back edge: note where they stand, and step over steady iterations."""
+        condition = block.condition
+        operands = tuple(self._read(source) for source in condition.sources) if condition else (None, None)
+        history = self._histories.setdefault(block.start, History())
+        history.values.append((*(self._registers.get(name) for name in block.carried), operands[0], operands[1]))
+        history.marks.append(self.log.mark())
+        found = jump(history, block, (operands[0], operands[1]), mask)
+        if found is None:
+            return
+        for name, move in zip(block.carried, found.moves, strict=False):
+            value = self._registers.get(name)
+            if value is not None and move is not None:
+                moved = value + (move * move.dtype.type(found.periods))
+                self._registers[name] = moved if mask is None else np.where(mask, moved, value)
+        self.log.repeat(history.marks[-1 - found.length], found.periods)
+        self.log.sampled_loops += 1
+        self._histories.pop(block.start)
+
+
+def _special_registers(sample: Sample, grid: tuple[int, int, int], threads: int) -> dict[str, Array]:
+    tid = np.arange(threads, dtype=np.int32)[None, :]
+    zero = np.zeros((1, 1), np.int32)
+    found = {"%tid.x": tid, "%tid.y": zero, "%tid.z": zero, "%laneid": tid % WARP, "%warpid": tid // WARP}
+    found |= {"%ntid.x": np.full((1, 1), threads, np.int32), "%ntid.y": zero + 1, "%ntid.z": zero + 1}
+    for axis, name in enumerate("xyz"):
+        found[f"%ctaid.{name}"] = np.array([[block[axis]] for block in sample.blocks], np.int32)
+        found[f"%nctaid.{name}"] = np.array([[grid[axis]]], np.int32)
+    return found
