@@ -18,6 +18,7 @@ op              what it does
 ``naive``       ``samples``: the open arm by a timer with none of the precautions
 ``ceilings``    copy bandwidth and matrix rate
 ``spin``        ``duration_ns, samples``: a kernel of known duration, by the timer and by the GPU's clock
+``unwarmed``, ``gaps``, ``disturbed``  a timer with one precaution left out: :mod:`matrix.worker.traps`
 ==============  =====================================================================================
 
 After a CUDA error the context is poisoned: the reply says ``restart`` and the process ends.
@@ -36,6 +37,7 @@ from matrix.worker.check import Checker
 from matrix.worker.cuda import is_cuda_error, outcome_of
 from matrix.worker.instruments import Spin
 from matrix.worker.timing import WARM, Timer
+from matrix.worker.traps import Traps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class GpuWorker:
             "naive": self._arms.naive,
             "ceilings": lambda request: _passed(ceilings.measure(self._timer)),
             "spin": self._spin,
+            **Traps(self._timer, self._arms).answers(),
         }
 
     def answer(self, request: dict[str, Any]) -> None:
