@@ -16,24 +16,46 @@ if TYPE_CHECKING:
 
 BANKS = 32
 BANK_BYTES = 4
-WARP = 32
 
 
 def wavefronts(addresses: Array, active: Array, width: int) -> tuple[Array, Array]:
     """Wavefronts and the ideal, one each a row. ``addresses`` and ``active`` are (requests, 32), bytes a lane."""
-    lanes = min(WARP, WARP * BANK_BYTES // width) if width > BANK_BYTES else WARP
-    words = max(1, width // BANK_BYTES)
+    if width <= BANK_BYTES:
+        served, distinct = _served(addresses // BANK_BYTES, active)
+        return served, _fewest(distinct)
+    if width <= 2 * BANK_BYTES:
+        return _by_group(addresses, active, width, 16)
+    return _by_group(addresses, active, width, 8)
+
+
+def _by_group(addresses: Array, active: Array, width: int, lanes: int) -> tuple[Array, Array]:
+    """Groups of ``lanes`` one after the other; two neighbouring groups together where their lanes share words."""
     requests = len(addresses)
-    base = (addresses // BANK_BYTES).reshape(-1, lanes)
-    on = active.reshape(-1, lanes)
-    if words > 1:
-        base = (base[:, :, None] + np.arange(words)).reshape(len(base), -1)
-        on = np.repeat(on, words, axis=1)
-    served, distinct = _served(base, on)
-    groups = WARP // lanes
-    total = served.reshape(requests, groups).sum(1)
-    ideal = np.ceil(distinct / BANKS).astype(np.int64).reshape(requests, groups).sum(1)
-    return total, ideal
+    pairs, on = addresses.reshape(-1, 2 * lanes), active.reshape(-1, 2 * lanes)
+    apart = _words(addresses.reshape(-1, lanes), active.reshape(-1, lanes), width)
+    together = _words(pairs, on, width)
+    alone, _ = _served(*apart)
+    joint, distinct = _served(*together)
+    merged = _shared_with(pairs, on, 1) | _shared_with(pairs, on, 2)
+    total = np.where(merged, joint, alone.reshape(-1, 2).sum(1))
+    return total.reshape(requests, -1).sum(1), _fewest(distinct).reshape(requests, -1).sum(1)
+
+
+def _words(addresses: Array, active: Array, width: int) -> tuple[Array, Array]:
+    count = width // BANK_BYTES
+    words = (addresses // BANK_BYTES)[:, :, None] + np.arange(count)
+    return words.reshape(len(words), -1), np.repeat(active, count, axis=1)
+
+
+def _shared_with(addresses: Array, active: Array, distance: int) -> Array:
+    """Whether each lane of a row has the address of the lane ``distance`` bits away, or has none to share."""
+    other = np.arange(addresses.shape[1]) ^ distance
+    same = (addresses == addresses[:, other]) | ~active | ~active[:, other]
+    return same.all(1)
+
+
+def _fewest(distinct: Array) -> Array:
+    return -(-distinct // BANKS)
 
 
 def matrix_wavefronts(addresses: Array, active: Array, matrices: int) -> tuple[Array, Array]:
@@ -41,9 +63,8 @@ def matrix_wavefronts(addresses: Array, active: Array, matrices: int) -> tuple[A
     lanes = 8 * matrices
     rows = addresses[:, :lanes].reshape(-1, 8)
     on = active[:, :lanes].reshape(-1, 8)
-    words = ((rows // BANK_BYTES)[:, :, None] + np.arange(4)).reshape(len(rows), -1)
-    served, distinct = _served(words, np.repeat(on, 4, axis=1))
-    ideal = np.ceil(distinct / BANKS).astype(np.int64)
+    served, distinct = _served(*_words(rows, on, 16))
+    ideal = _fewest(distinct)
     return served.reshape(-1, matrices).sum(1), ideal.reshape(-1, matrices).sum(1)
 
 

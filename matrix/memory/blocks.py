@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +57,8 @@ class Prepared:
 
     program: Program
     blocks: dict[int, Block]
+    merged: frozenset[str]  # registers with several writers: where paths join, they carry what one path chose
     loads_decide: bool  # whether something read from shared memory reaches an address
-    symbols: dict[str, int] = field(default_factory=dict)
 
 
 def prepare(program: Program, symbols: dict[str, int]) -> Prepared:
@@ -75,7 +75,8 @@ def prepare(program: Program, symbols: dict[str, int]) -> Prepared:
         if block.goes_to is not None and block.goes_to <= block.start and block.last is not None:
             _describe_loop(program, block, writers, symbols)
     decide = any(_reads_shared(program.instructions[index]) for index in wanted)
-    return Prepared(program=program, blocks=blocks, loads_decide=decide, symbols=symbols)
+    merged = frozenset(name for name, places in writers.items() if len(places) > 1)
+    return Prepared(program=program, blocks=blocks, merged=merged, loads_decide=decide)
 
 
 def _reads_shared(instruction: Instruction) -> bool:

@@ -50,7 +50,7 @@ def evaluate(
     blocks = sample(grid)
     x, y, z = (*grid, 1, 1, 1)[:3]
     with np.errstate(all="ignore"):
-        prepared = prepare(program, {"global_smem": 0, **known.symbols})
+        prepared = prepare(program, known.symbols)
         log = Machine(prepared, known, blocks, (x, y, z), block).run()
         figures = instruction_figures(log, blocks, block)
     return Evaluation(program=program, sample=blocks, log=log, instructions=figures)

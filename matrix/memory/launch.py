@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matrix.memory.operations import Array
     from matrix.memory.parsing import Program
 
+# All of a kernel's shared memory, which starts at an address that is aligned to rows of banks.
+_SHARED_SYMBOL = "global_smem"
 _BASE = 1 << 40
 # Where a parameter's own bytes (a descriptor) lie: below every pointer, and it must fit 32 bits.
 _PARAM_BASE = 0x7000_0000
@@ -69,7 +71,7 @@ def parameters(
     program: Program, arguments: Sequence[Mapping[str, object]], signature: Mapping[str, str]
 ) -> Parameters:
     """Every PTX parameter's value: the launch's arguments in order, then what Triton itself appends."""
-    found = Parameters()
+    found = Parameters(symbols={_SHARED_SYMBOL: 0})
     by_name = {str(argument["name"]): argument for argument in arguments}
     storages: dict[object, int] = {}
     left = list(program.params)

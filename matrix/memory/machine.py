@@ -38,6 +38,7 @@ class Machine:
         self, prepared: Prepared, parameters: Parameters, sample: Sample, grid: tuple[int, int, int], threads: int
     ) -> None:
         self._blocks = prepared.blocks
+        self._merged = prepared.merged
         self._parameters = parameters
         self._shape = (len(sample.blocks), threads)
         self._registers: dict[str, Any] = _special_registers(sample, grid, threads)
@@ -102,8 +103,12 @@ class Machine:
 
     def _assign(self, step: Step, active: Value, sure: bool, *, partial: bool) -> None:
         values = self._results(step, active)
+        doubtful = step.instruction.index < self._doubtful_until
         for name, value in zip(step.results, values, strict=False):
             if name == "_":
+                continue
+            if doubtful and name in self._merged:  # whether this path ran is unknown, and so is what it hands on
+                self._registers[name] = None
                 continue
             old = self._registers.get(name, _UNSET)
             if not partial or old is _UNSET or active is None and sure:
@@ -306,6 +311,8 @@ class Machine:
             return self._left(block, mask)
         if block.goes_to is None:
             return [(block.end, mask)]
+        if block.start < self._doubtful_until:  # an "else" part is in doubt as its "then" part was
+            self._doubtful_until = max(self._doubtful_until, block.goes_to)
         if not last.guard:
             return [(block.goes_to, mask)]
         guard = self._registers.get(last.guard)
@@ -327,6 +334,8 @@ class Machine:
 
     def _left(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
         """Lanes that end here; guarded, the others go on."""
+        if block.start < self._doubtful_until:
+            return []  # the other path is under way with the same lanes
         lanes = np.broadcast_to(mask if mask is not None else _TRUE, self._shape)
         ends = lanes
         if block.last is not None and block.last.guard:
@@ -339,11 +348,12 @@ class Machine:
         return [(block.end, rest)] if rest.any() else []
 
     def _unknown_branch(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
-        """Fall through: a loop ends after one iteration, what a branch may skip is executed and in doubt."""
+        """A loop ends after one iteration; of an "if" both paths are run by all lanes, and are in doubt."""
         self.log.unknown_branches += 1
-        if block.goes_to is not None and block.goes_to > block.start:
-            self._doubtful_until = max(self._doubtful_until, block.goes_to)
-        return [(block.end, mask)]
+        if block.goes_to is None or block.goes_to <= block.start:
+            return [(block.end, mask)]
+        self._doubtful_until = max(self._doubtful_until, block.goes_to)
+        return [(block.end, mask), (block.goes_to, mask)]
 
     def _go_round(self, block: Block, mask: Value) -> None:
         """All lanes take a back edge: note where they stand, and step over steady iterations."""
