@@ -242,17 +242,45 @@ def report(runs: Sequence[Path], output: Path | None) -> None:
 
 
 @main.command()
+@click.option("--gpu", "with_gpu", is_flag=True, help="Prove on each GPU that times measured there can be trusted.")
+@click.option("--gpu-index", "gpu_index", metavar="GPU", help="With --gpu: one GPU alone, by index or UUID.")
+@click.option("--environment", "name", metavar="ENV", help="With --gpu: measure in this environment, built if need be.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
-def doctor(as_json: bool) -> int:
-    """Is this host fit? uv, index, disk, GPU and driver, and which stages are possible."""
+def doctor(with_gpu: bool, gpu_index: str | None, name: str | None, config_file: Path | None, as_json: bool) -> int:
+    """Is this host fit? uv, index, disk, GPU and driver, and which stages are possible.
+
+    With --gpu the instrument proves itself instead: kernels of known duration read right, equal arms agree,
+    planted slow-downs are found, and what a timer without our precautions would have reported.
+    """
     from matrix.doctor import examine, examined_text
 
+    if with_gpu:
+        return _examine_gpus(gpu_index, name, config.load(_project(), file=config_file), as_json=as_json)
+    if gpu_index is not None or name is not None:
+        raise UsageError("--gpu-index and --environment mean nothing without --gpu", hint="add --gpu")
     checks = examine(_home())
     if as_json:
         click.echo(json.dumps([check.data() for check in checks]))
     else:
         click.echo(examined_text(checks, colour=wants_colour()), nl=False)
     return ExitCode.CLEAN if all(check.fit for check in checks) else ExitCode.INCOMPLETE
+
+
+def _examine_gpus(wanted: str | None, name: str | None, configuration: Configuration, *, as_json: bool) -> int:
+    from matrix.gpu_doctor import examine, interpreter, line
+
+    board = Board(quiet=as_json)
+    where, seen = interpreter(name, configuration, _project(), board), []
+    for one in examine(where, wanted, board.say):
+        seen.append(one)
+        if not as_json:
+            click.echo(line(one, colour=wants_colour()), nl=False)
+    if not seen:
+        raise UsageError("this host has no GPU that NVML knows and this process may use", hint="nvidia-smi shows them")
+    if as_json:
+        click.echo(json.dumps([one.data() for one in seen]))
+    return ExitCode.CLEAN if all(one.proof.fit for one in seen) else ExitCode.INCOMPLETE
 
 
 @main.command()

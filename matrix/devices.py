@@ -32,8 +32,13 @@ def open_nvml() -> Nvml | None:
 
 def usable(gpus: Sequence[Gpu], targets: Sequence[str], visible: str | None = None) -> list[Gpu]:
     """The GPUs of one of ``targets`` that ``CUDA_VISIBLE_DEVICES`` leaves to us."""
+    return [gpu for gpu in visible_gpus(gpus, visible) if gpu.target in targets]
+
+
+def visible_gpus(gpus: Sequence[Gpu], visible: str | None = None) -> list[Gpu]:
+    """The GPUs that ``CUDA_VISIBLE_DEVICES`` leaves to us."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if visible is None else visible
-    return [gpu for gpu in gpus if gpu.target in targets and _visible(gpu, visible)]
+    return [gpu for gpu in gpus if _visible(gpu, visible)]
 
 
 def _visible(gpu: Gpu, visible: str | None) -> bool:

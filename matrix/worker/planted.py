@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _STREAM_BLOCK = 2048
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def stream_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N803
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n) * 2, mask=at < n)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def fma_kernel(x_ptr, out_ptr, steps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, N803
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 
+import torch
+
 from matrix.case import Params
 from matrix.model import Outcome
 from matrix.worker import cases
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from matrix.worker.arms import Arms
     from matrix.worker.timing import Timer
 
-_HELD_NS = 1_000_000
+# Of torch.cuda._sleep: about a millisecond.
+_HELD_CYCLES = 2_000_000
 
 
 class Traps:
@@ -52,17 +55,15 @@ class Traps:
         return _passed({"samples_us": self._timer.unguarded(spin, samples), "marks_ns": spin.marks()})
 
     def disturbed(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The open arm, where every so-many-th call is held up by a spin: ``every, samples[, held_ns]``."""
+        """The open arm, where every so-many-th call is held up by about 1 ms: ``every, samples``."""
         every, samples = int(request["every"]), int(request["samples"])
         place = self._arms.current.places[0]
-        spin = Spin(self._timer.device, int(request.get("held_ns", _HELD_NS)), samples)
-        self._timer.warm_up(spin, 5.0)
         self._timer.forget()
         turns = itertools.count(1)
 
         def call() -> None:
             if next(turns) % every == 0:
-                spin()
+                torch.cuda._sleep(_HELD_CYCLES)
             place.call()
 
         # A repeated round goes on counting: of its samples as many are held up.
