@@ -8,8 +8,11 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.arm_pairs import ArmPair, ArmPairs
+from matrix.arm_table import arm_notes, arm_rows
 from matrix.changes import Change, decode
 from matrix.diffs import CodeDiff, code_diff
+from matrix.dimension_table import dimension_rows, dimensions_equal
 from matrix.errors import StorageError
 from matrix.evidence_table import FactRow, fact_rows
 from matrix.model import Stage, safe
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matrix.groups import Group, Sighting
-    from matrix.records import CellRecord, KernelRecord
+    from matrix.records import CellRecord, DimensionRecord, KernelRecord, VerdictRecord
     from matrix.runfolder import RunFolder
 
 # The worst findings get code differences; a page with hundreds of them would not open on a phone.
@@ -60,6 +63,7 @@ class Evidence:
     cause: str
     changes: Sequence[Change]
     messages: Sequence[Message]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +103,14 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
     changes = decode(verdict.detail)
     reasons = {change.reason_code: str(change.direction) for change in changes}
     rows, equal = fact_rows(verdict, reasons, (cells[0], cells[1]), pair)
+    notes: list[str] = []
+    arms = _arms(run, verdict)
+    if arms is not None:
+        rows, notes = arm_rows(verdict, arms), list(arm_notes(arms))
+    if verdict.stage == Stage.CORRECTNESS:
+        before, after = (_dimensions(run, cell_id) for cell_id in _cell_ids(sighting))
+        rows = dimension_rows(before, after) or rows
+        equal = dimensions_equal(before, after)
     chain = _chain(run, *pair) if pair else []
     return Evidence(
         target=verdict.target,
@@ -111,7 +123,22 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
         cause=_cause(chain),
         changes=changes,
         messages=_messages(cells),
+        notes=notes,
     )
+
+
+def _arms(run: RunFolder, verdict: VerdictRecord) -> ArmPair | None:
+    if verdict.stage != Stage.TIMING or not run.timings:
+        return None
+    own = [
+        arm for arm in run.timings if (arm.case, arm.params) == (verdict.case, verdict.params) or arm.role == "control"
+    ]
+    place = {"case": verdict.case, "target": verdict.target, "params": verdict.params}
+    return ArmPairs(own).find(verdict.baseline, verdict.candidate, **place)
+
+
+def _dimensions(run: RunFolder, cell_id: str) -> list[DimensionRecord]:
+    return [row for row in run.dimensions if row.cell_id == cell_id] if cell_id else []
 
 
 def _cell_ids(sighting: Sighting) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
+from matrix.accuracy import accuracy_titles
 from matrix.findings import findings
 from matrix.records import Verdict
 from matrix.wording import RANK, by_target, listing, place, target_key, unique
@@ -25,11 +26,15 @@ class Section(enum.StrEnum):
     FINDING = "finding"
     IMPROVEMENT = "improvement"
     KNOWN = "known"
+    NOTED = "noted"  # changed, and no failure before or after: accuracy within budget, a drifting reference
     STANDING = "standing"  # it fails in the baseline as well, perhaps in another way
     UNDECIDED = "undecided"
 
 
-def section(verdict: Verdict) -> Section:
+_NOTED = frozenset(accuracy_titles())
+
+
+def section(verdict: Verdict, reason_code: str = "") -> Section:
     match verdict:
         case Verdict.REGRESSED | Verdict.CODE_RISK | Verdict.MIXED | Verdict.UNEXPECTED_PASS:
             return Section.FINDING
@@ -39,6 +44,8 @@ def section(verdict: Verdict) -> Section:
             return Section.KNOWN
         case Verdict.INCOMPLETE:
             return Section.UNDECIDED
+        case Verdict.CHANGED if reason_code in _NOTED:
+            return Section.NOTED
         case Verdict.EQUAL | Verdict.CHANGED | Verdict.IDENTICAL | Verdict.UNSUPPORTED:
             return Section.STANDING
         case _:
@@ -97,7 +104,7 @@ def _group(finding: Finding, runs: Mapping[str, RunFolder]) -> Group:
     sightings = [Sighting(runs[row.run_id], row) for row in finding.rows]
     return Group(
         anchor=_anchor(finding),
-        section=section(finding.verdict),
+        section=section(finding.verdict, finding.reason_code),
         finding=finding,
         sightings=sorted(sightings, key=lambda sighting: _worst_first(sighting.verdict)),
     )

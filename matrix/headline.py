@@ -6,16 +6,18 @@ import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from matrix.arm_pairs import noise_floors
 from matrix.decision import summarise
+from matrix.distrust import distrust
 from matrix.errors import ExitCode
 from matrix.groups import Section
 from matrix.model import CPU, Outcome, Stage
 from matrix.picture import unique_pairs
 from matrix.records import Verdict
-from matrix.wording import NOTHING, by_target, listing, plural
+from matrix.wording import NOTHING, by_target, listing, plural, unique
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from matrix.groups import Group
     from matrix.records import VerdictRecord
@@ -52,7 +54,6 @@ def decisions(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Decisi
 
 def _decision(runs: Sequence[RunFolder], groups: Sequence[Group], pair: tuple[str, str]) -> Decision:
     own = [group for group in groups if group.pair == pair]
-    kinds = collections.Counter(group.finding.verdict for group in own)
     verdicts = [v for run in runs for v in run.verdicts if (v.baseline, v.candidate) == pair]
     incomplete = sum(verdict.verdict == Verdict.INCOMPLETE for verdict in verdicts)
     decided = summarise(verdicts)
@@ -62,7 +63,7 @@ def _decision(runs: Sequence[RunFolder], groups: Sequence[Group], pair: tuple[st
         candidate=pair[1],
         tone=_TONES.get(decided.exit_code, "missing"),
         word=decided.sentence,
-        sentence=_sentence(own, kinds, incomplete, verdicts),
+        sentence=_sentence(own, incomplete, verdicts),
         top=findings[:3],
     )
 
@@ -70,32 +71,35 @@ def _decision(runs: Sequence[RunFolder], groups: Sequence[Group], pair: tuple[st
 _TONES = {ExitCode.REGRESSED: "bad", ExitCode.INCOMPLETE: "missing", ExitCode.CLEAN: "good"}
 
 
-def _sentence(
-    own: Sequence[Group],
-    kinds: collections.Counter[Verdict],
-    incomplete: int,
-    verdicts: Sequence[VerdictRecord],
-) -> str:
+def _sentence(own: Sequence[Group], incomplete: int, verdicts: Sequence[VerdictRecord]) -> str:
+    slower = [group for group in own if group.finding.verdict is Verdict.REGRESSED and _timed(group)]
+    faster = [group for group in own if group.finding.verdict is Verdict.IMPROVED and _timed(group)]
+    kinds = {kind: [g for g in own if g.finding.verdict is kind and g not in (*slower, *faster)] for kind in Verdict}
     parts = [
-        _counted(own, kinds, Verdict.REGRESSED, "regression"),
-        _counted(own, kinds, Verdict.CODE_RISK, "code risk"),
-        _counted(own, kinds, Verdict.MIXED, "mixed change"),
-        _counted(own, kinds, Verdict.UNEXPECTED_PASS, "unexpected pass", "unexpected passes"),
+        distrust(verdicts),
+        _counted(kinds[Verdict.REGRESSED], "regression"),
+        _counted(slower, "slow-down"),
+        _counted(kinds[Verdict.CODE_RISK], "code risk"),
+        _counted(kinds[Verdict.MIXED], "mixed change"),
+        _counted(kinds[Verdict.UNEXPECTED_PASS], "unexpected pass", "unexpected passes"),
         plural(incomplete, "cell") + " without a verdict" if incomplete else "",
-        _counted(own, kinds, Verdict.IMPROVED, "improvement"),
+        _counted(faster, "speed-up"),
+        _counted(kinds[Verdict.IMPROVED], "improvement"),
     ]
     told = [part for part in parts if part]
     return f"{'; '.join(told)}." if told else f"All {plural(len(verdicts), 'verdict')} flat."
 
 
-def _counted(
-    own: Sequence[Group], kinds: collections.Counter[Verdict], verdict: Verdict, noun: str, many: str = ""
-) -> str:
-    if not kinds[verdict]:
+def _timed(group: Group) -> bool:
+    return group.finding.stage == Stage.TIMING
+
+
+def _counted(groups: Sequence[Group], noun: str, many: str = "") -> str:
+    if not groups:
         return ""
-    targets = by_target(t for group in own if group.finding.verdict == verdict for t in group.targets)
+    targets = by_target(target for group in groups for target in group.targets)
     places = ["the CPU interpreter" if target == CPU else target for target in targets]
-    return f"{plural(kinds[verdict], noun, many)} on {listing(places)}"
+    return f"{plural(len(groups), noun, many)} on {listing(places)}"
 
 
 def reach(runs: Sequence[RunFolder]) -> str:
@@ -104,11 +108,22 @@ def reach(runs: Sequence[RunFolder]) -> str:
     targets = by_target(cell.target for run in runs for cell in run.cells if cell.stage == Stage.COMPILE)
     seen = [f"compiled for {listing(targets)}"] if targets else []
     seen += ["interpreted on the CPU"] if Stage.INTERPRET in ran else []
-    seen += [f"run on a GPU ({stage})" for stage in _ON_A_GPU if stage in ran]
+    seen += _on_gpus(runs, ran)
     text = f"The kernels were {listing(seen)}." if seen else "No kernel was built or run."
     if not ran & set(_ON_A_GPU):
         text += " None ran on a GPU, so nothing here is a timing: code risks are read off the generated code."
     return text
+
+
+def _on_gpus(runs: Sequence[RunFolder], ran: Collection[str]) -> list[str]:
+    stages = [str(stage) for stage in _ON_A_GPU if stage in ran]
+    if not stages:
+        return []
+    named = [str(gpu.get("name", "")) for run in runs for gpu in run.meta.get("gpus") or ()]
+    named += [arm.gpu for run in runs for arm in run.timings]
+    gpus = listing(name for name in unique(named) if name) or "a GPU"
+    targets = by_target(cell.target for run in runs for cell in run.cells if cell.stage in stages)
+    return [f"run on {gpus} ({', '.join(stages)}; {listing(targets)} alone)"]
 
 
 def figures(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Figure]:
@@ -131,12 +146,25 @@ def figures(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Figure]:
         ),
         Figure(value=f"{judged:,} of {len(verdicts):,}", label="comparisons judged", anchor="not-tested"),
         Figure(value=same, label="have identical machine code", anchor="matrix"),
+        *_timed_figures(runs),
         Figure(
             value=f"{sections[Section.KNOWN]}",
             label=_noun(sections[Section.KNOWN], "known difference"),
             anchor="known",
         ),
         Figure(value=f"{sum(len(run.kernels) for run in runs):,}", label="kernels compiled", anchor="run"),
+    ]
+
+
+def _timed_figures(runs: Sequence[RunFolder]) -> list[Figure]:
+    """What a run on a GPU timed, and what it could tell apart."""
+    floors = [floor for run in runs for floor in noise_floors(run.timings).values()]
+    if not floors:
+        return []
+    cells = sum(floor.cells for floor in floors)
+    worst = max(floor.p95 for floor in floors)
+    return [
+        Figure(value=f"{worst * 100:.2g} %", label=f"noise floor over {plural(cells, 'timed cell')}", anchor="timing")
     ]
 
 

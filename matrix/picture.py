@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from matrix.model import CPU, Stage
 from matrix.outcomes import FAILING_IN_BOTH
 from matrix.records import Verdict
-from matrix.wording import LOOKS, RANK, Look, phrase, place, plural, target_key, unique
+from matrix.wording import LOOKS, RANK, Look, listing, phrase, place, plural, target_key, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Anchors = Mapping[VerdictRecord, str]
 
 _LABEL_CHARACTERS = 22
+_ON_A_GPU = (Stage.CORRECTNESS, Stage.TIMING)
 # Verdicts whose reason says more than their name.
 _UNMOVED = {Verdict.EQUAL, Verdict.CHANGED}
 _REASONED = {Verdict.REGRESSED, Verdict.CODE_RISK, Verdict.MIXED, Verdict.IMPROVED}
@@ -40,6 +42,11 @@ class Column:
     run: RunFolder
     target: str
     note: str
+    stages: frozenset[str] = frozenset()
+
+    @property
+    def on_a_gpu(self) -> bool:
+        return bool(self.stages & frozenset(map(str, _ON_A_GPU)))
 
     @property
     def name(self) -> str:
@@ -78,6 +85,15 @@ class Panel:
     candidate: str
     columns: Sequence[Column]
     groups: Sequence[CaseGroup]
+
+    @property
+    def not_on_a_gpu(self) -> str:
+        """Targets that no GPU stage reached, in a run that had a GPU of another: their cells say less."""
+        missing = unique(column.name for column in self.columns if column.target != CPU and not column.on_a_gpu)
+        reached = unique(column.name for column in self.columns if column.on_a_gpu)
+        if not reached or not missing:
+            return ""
+        return f"Only {listing(reached)} ran on a GPU. Correctness and timing were not run for {listing(missing)}."
 
 
 def panels(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Panel]:
@@ -119,7 +135,8 @@ def _columns(runs: Sequence[RunFolder], found: Mapping[tuple[str, str, str], Seq
                 stages[target] += [verdict.stage for verdict in verdicts]
         for target in sorted(stages, key=target_key):
             notes = [*unique(stages[target]), *([run.host] if len(runs) > 1 else [])]
-            columns.append(Column(run=run, target=target, note=", ".join(notes)))
+            seen = frozenset(stages[target])
+            columns.append(Column(run=run, target=target, note=", ".join(notes), stages=seen))
     return sorted(columns, key=lambda column: target_key(column.target))
 
 

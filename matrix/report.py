@@ -16,13 +16,16 @@ import markupsafe
 from matrix import __version__, wording
 from matrix.cache import write_atomically
 from matrix.cards import WITH_CODE, card
+from matrix.dimension_table import checked_comparisons
 from matrix.gaps import gaps, hazards, unfit
+from matrix.gpu_facts import gpu_facts
 from matrix.groups import Section, group
 from matrix.headline import decisions, figures, reach, short_names, title
 from matrix.picture import legend, panels
 from matrix.provenance import comparison, run_facts
 from matrix.resources import reports_folder
 from matrix.runfolder import load_all
+from matrix.timed_cells import DRAWN, LISTED, timed_comparisons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,8 +71,14 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
         "findings": sections[Section.FINDING],
         "improvements": sections[Section.IMPROVEMENT],
         "known": sections[Section.KNOWN],
+        "noted": sections[Section.NOTED],
         "standing": sections[Section.STANDING],
         "undecided": sections[Section.UNDECIDED],
+        "timed": timed_comparisons(runs, groups),
+        "drawn": DRAWN,
+        "listed": LISTED,
+        "instruments": gpu_facts(runs),
+        "checked": checked_comparisons(runs),
         "hazards": hazards(runs),
         "unfit": unfit(runs),
         "gaps": gaps(runs),

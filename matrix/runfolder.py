@@ -6,7 +6,7 @@ Nothing here needs the machine that made the run, so a report can be rendered an
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.artifacts import Artifacts
@@ -21,6 +21,7 @@ from matrix.store import (
     read_timings,
     read_verdicts,
 )
+from matrix.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +55,13 @@ class RunFolder:
     @property
     def environments(self) -> dict[str, Mapping[str, Any]]:
         return {str(entry["id"]): entry for entry in self.meta.get("environments", ())}
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """What the run judged by; where it is older than one of them, today's."""
+        kept = dict(self.meta.get("thresholds") or {})
+        known = {field.name for field in fields(Thresholds)}
+        return Thresholds(**{name: value for name, value in kept.items() if name in known})
 
     def rounds(self) -> list[RoundRecord]:
         """Every raw sample, read anew at each call: only for who draws them."""

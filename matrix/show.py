@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.records import CellRecord, KernelRecord
     from matrix.runfolder import RunFolder
@@ -46,7 +46,13 @@ def code_of(folder: RunFolder, cells: Sequence[CellRecord], kind: str) -> str:
 def as_data(folder: RunFolder, cells: Sequence[CellRecord]) -> dict[str, Any]:
     ids = {row.cell_id for row in cells}
     verdicts = [v for v in folder.verdicts if v.candidate_cell_id in ids or v.baseline_cell_id in ids]
-    return {"cells": rows(cells), "kernels": rows(kernels_of(folder, cells)), "verdicts": rows(verdicts)}
+    return {
+        "cells": rows(cells),
+        "kernels": rows(kernels_of(folder, cells)),
+        "dimensions": rows(row for row in folder.dimensions if row.cell_id in ids),
+        "timings": rows(row for row in folder.timings if row.cell_id in ids),
+        "verdicts": rows(verdicts),
+    }
 
 
 def rows(records: Iterable[Any]) -> list[dict[str, Any]]:
@@ -65,6 +71,8 @@ def as_text(folder: RunFolder, cells: Sequence[CellRecord]) -> str:
     for verdict in data["verdicts"]:
         lines += ["", f"verdict ({verdict['baseline']} -> {verdict['candidate']}): {verdict['verdict']}"]
         lines += [f"  {verdict['reason_code']}: {verdict['change']}"] if verdict["change"] else []
+    lines += [line for row in data["dimensions"] for line in _dimension(row)]
+    lines += [line for row in data["timings"] for line in _timing(row)]
     for kernel in data["kernels"]:
         lines += ["", f"kernel {kernel['kernel']} ({kernel['cell_id']})"]
         lines += [f"  {name}: {_value(value)}" for name, value in kernel["facts"].items() if value not in ({}, [])]
@@ -73,6 +81,20 @@ def as_text(folder: RunFolder, cells: Sequence[CellRecord]) -> str:
         kept = folder.path / "artifacts"
         lines += [f"  code {kind}: {kept / digest}.zst" for kind, digest in kernel["artifacts"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _dimension(row: dict[str, Any]) -> Iterator[str]:
+    figures = f", {row['worst']:.0%} of the allowance ({row['budget']})" if row["worst"] is not None else ""
+    yield f"  dimension {row['dimension']}: {row['outcome']}{figures}  {row['reason']}".rstrip()
+
+
+def _timing(row: dict[str, Any]) -> Iterator[str]:
+    """An arm: its figures, those that are None left out."""
+    yield from ("", f"timed as {row['role']} on {row['gpu']} ({row['cell_id']})")
+    left_out = {"run_id", "host", "gpu", "environment", "role", "case", "params", "cell_id", "target"}
+    for name, value in row.items():
+        if name not in left_out and value not in (None, "", [], {}):
+            yield f"  {name}: {', '.join(value) if isinstance(value, list) else _value(value)}"
 
 
 def _value(value: Any) -> str:

@@ -108,9 +108,11 @@ def times(ratio: float | None) -> str:
     if ratio is None or not math.isfinite(ratio) or ratio <= 0:
         return "?"
     if ratio >= _BIG_RATIO or ratio <= 1 / _BIG_RATIO:
-        return f"{TIMES}{ratio:.3g}"
+        return f"{TIMES}{ratio:.2f}" if 0.1 <= ratio < 10 else f"{TIMES}{ratio:.3g}"
     percent = (ratio - 1) * 100
-    return f"{percent:+.1f} %" if abs(percent) >= 0.95 else f"{percent:+.2f} %"
+    if abs(percent) >= 0.95:
+        return f"{percent:+.1f} %"
+    return f"{percent:+.2f} %" if abs(percent) >= 0.005 else "0.00 %"
 
 
 def microseconds(value: float | None) -> str:

@@ -11,12 +11,15 @@ import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+import judged
+import timed
+
 from matrix import store
 from matrix.artifacts import Artifacts
 from matrix.case import Expect
 from matrix.judge import judge
 from matrix.model import CPU, Cell, Outcome, Stage, Target, safe
-from matrix.records import CellRecord, KernelFacts, KernelRecord
+from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelFacts, KernelRecord, RoundRecord
 from matrix.thresholds import Thresholds
 
 if TYPE_CHECKING:
@@ -92,8 +95,9 @@ def build(
     host: str = "builder-1",
     run_id: str = "20261130T014807Z-7f3a",
     hostile: bool = True,
+    gpu: bool = False,
 ) -> Path:
-    """A run folder; ``quiet``: every environment makes the same code. Returns the folder."""
+    """A run folder; ``quiet``: every environment makes the same code; ``gpu``: with cells of an H200."""
     folder.mkdir(parents=True)
     names = [*_BUILT_IN, *_DOCUMENTED, *([HOSTILE] if hostile else [])]
     cells, kernels = [], []
@@ -105,6 +109,8 @@ def build(
                 cells.append(cell)
                 if cell.stage == Stage.COMPILE and cell.outcome == Outcome.PASSED:
                     kernels.append(_kernel(cell, artifacts, quiet=quiet))
+    arms, rounds, dimensions = _on_a_gpu(candidates, run_id, host) if gpu else ([], [], [])
+    cells += _gpu_cells(arms, dimensions)
     verdicts = judge(
         cells,
         kernels,
@@ -113,11 +119,16 @@ def build(
         candidates=candidates,
         expectations=_expectations(),
         thresholds=Thresholds(),
+        timings=arms,
+        dimensions=dimensions,
     )
     store.write_cells(folder, cells)
     store.write_evidence(folder, kernels)
     store.write_verdicts(folder, verdicts)
-    meta = _meta(run_id, host, names, candidates)
+    store.write_timings(folder, arms)
+    store.write_rounds(folder, rounds)
+    store.write_dimensions(folder, dimensions)
+    meta = _meta(run_id, host, names, candidates) | (_gpu_meta() if gpu else {})
     (folder / "run.json").write_text(json.dumps(meta), encoding="utf-8")
     return folder
 
@@ -420,6 +431,81 @@ def _meta(run_id: str, host: str, names: Sequence[str], candidates: Sequence[str
         "thresholds": asdict(Thresholds()),
         "tools": {"nvdisasm": "13.5.37", "cuobjdump": "13.5.37", "uv": "0.9.1"},
     }
+
+
+def _on_a_gpu(
+    candidates: Sequence[str], run_id: str, host: str
+) -> tuple[list[ArmRecord], list[RoundRecord], list[DimensionRecord]]:
+    """What an H200 measured of 3.5.1 and 3.6.0 for the first candidate, and cells of every other verdict."""
+    candidate = candidates[0]
+    of_run = {"run_id": run_id, "host": host, "torch_version": TORCH_BUILD}
+    arms, rounds = timed.recorded(BASELINE, candidate, **of_run)
+    rounds = [replace(r, run_id=run_id) for r in rounds]
+
+    def cell(case: str, params: str, given: dict[str, object], **both: object) -> None:
+        for role in timed.Role:
+            environment = candidate if role is timed.Role.CANDIDATE else BASELINE
+            own = {"environment": environment, "cell_id": f"{environment}/sm_90/{case}:{params}", "baseline": BASELINE}
+            own |= {"case": case, "params": params, **of_run, **both}
+            arms.append(timed.arm(role, **{**own, **(given if role is timed.Role.CANDIDATE else {})}))
+
+    cell("top_k", "rows=4096,dtype=fp16", timed.ratio(0.62, "faster"), competitor="torch 2.13.0", competitor_us=210.0)
+    cell(
+        "rope",
+        "rows=4096,dtype=fp16",
+        timed.ratio(1.013, "slower"),
+        tflop_s=612.0,
+        ceiling="matmul",
+        share_of_ceiling=0.82,
+    )
+    cell("swiglu", "rows=8,dtype=fp16", timed.ratio(1.02, "undecided", spread=0.05) | {"smallest_detectable": 0.06})
+    cell("cumsum", "rows=8,dtype=fp32", {"problems": ["hw_thermal_slowdown in one arm and not in the other"]})
+    cell("softmax", "rows=4096,dtype=fp16", {"launch_us": 48.0, "warnings": ["sw_power_cap for 12.0 ms"]})
+    for tuning, given in (("pinned", {}), ("retuned", timed.ratio(1.31, "slower"))):
+        chosen = {"matmul_kernel": {"BLOCK_M": 64 if tuning == "retuned" else 128, "num_warps": 8}}
+        before = {"matmul_kernel": {"BLOCK_M": 128, "num_warps": 8}}
+        cell("matmul_autotuned", f"m=4096,tuning={tuning}", {**given, "configurations": chosen},
+             tuning=timed.Tuning(tuning), configurations=before)  # fmt: skip
+    return arms, rounds, list(_dimensions(candidate, run_id, host))
+
+
+def _dimensions(candidate: str, run_id: str, host: str) -> Iterator[DimensionRecord]:
+    for environment in (BASELINE, candidate):
+        newer = environment == candidate
+        for case in ("softmax", "rms_norm", "layer_norm", "cross_entropy", "matmul_tma"):
+            params = "rows=4097,dtype=fp16"
+            place = {"run_id": run_id, "host": host, "case": case, "params": params}
+            place |= {"cell_id": f"{environment}/sm_90/{case}:{params}"}
+            values = {"output_digest": "f" * 64} if newer and case in ("rms_norm", "layer_norm") else {}
+            values |= {"largest_error": 4e-4, "worst": 0.71} if newer and case == "rms_norm" else {}
+            values |= {"reference_digest": "e" * 64} if newer and case == "cross_entropy" else {}
+            yield timed.dimension(environment, **place, **values)
+            wrong = newer and case == "matmul_tma"
+            said = {"outcome": "wrong", "reason": "NaN at [3, 7] did not propagate"} if wrong else {}
+            yield timed.dimension(environment, "special_values", **place, **said)
+            yield timed.dimension(environment, "strided", "refused", reason="ValueError: strides", **place)
+
+
+def _gpu_cells(arms: Sequence[ArmRecord], dimensions: Sequence[DimensionRecord]) -> Iterator[CellRecord]:
+    places = {(a.environment, a.case, a.params): ("timing", "passed") for a in arms}
+    for row in dimensions:
+        key = (row.environment, row.case, row.params)
+        failed = row.outcome == "wrong" or places.get(key) == ("correctness", "wrong")
+        places[key] = ("correctness", "wrong" if failed else "passed")
+    of_run = {name: getattr(arms[0], name) for name in ("run_id", "host", "torch_version")} if arms else {}
+    for (environment, case, params), (stage, outcome) in places.items():
+        version = {"triton_version": _TRITON[environment]}
+        yield judged.cell(environment, outcome, case=case, params=params, stage=stage, **of_run, **version)
+
+
+def _gpu_meta() -> dict[str, object]:
+    spin = [{"asked_us": us, "gpu_us": us, "window_us": us * 1.002, "error": 0.002} for us in (20, 100, 1000, 10000)]
+    gpu = {
+        "uuid": timed.UUID, "name": timed.GPU, "driver": "580.159.04", "target": "sm_90", "power_limit_w": 700.0,
+        "largest_sm_mhz": 1980, "memory_bytes": 150754820096, "l2_bytes": 62914560, "copy_gb_s": 4297.1,
+        "matmul_bf16_tflop_s": 742.4, "spin": spin, "timing_wall_s": 120.0, "arms_gpu_s": 103.0,
+    }  # fmt: skip
+    return {"gpus": [gpu], "not_run": [{"what": "counters", "why": "not part of this release"}]}
 
 
 def _environment(name: str) -> dict[str, object]:

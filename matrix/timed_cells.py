@@ -1,0 +1,130 @@
+"""The timing section's rows: every timed cell of a comparison with its figures and its place on the axis."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from matrix.arm_pairs import ArmPair, ArmPairs
+from matrix.arm_table import clock, could_see, interval, rate, samples, spread
+from matrix.forest import Axis, Whisker, axis
+from matrix.model import Stage
+from matrix.speed import drift, speed_titles, threshold
+from matrix.wording import LOOKS, Look, microseconds, phrase, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from matrix.groups import Group
+    from matrix.records import VerdictRecord
+    from matrix.runfolder import RunFolder
+
+# Rows that are drawn at once; the rest opens on demand, and beyond it is in the table.
+DRAWN = 60
+LISTED = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedCell:
+    """One cell: how it is drawn, and its figures as texts."""
+
+    case: str
+    params: str
+    host: str
+    target: str
+    look: Look
+    word: str
+    anchor: str
+    whisker: Whisker
+    ratio: str
+    figures: Mapping[str, str]
+    tuned: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedComparison:
+    """All cells of one candidate, slowest first; ``untimed`` are verdicts without figures."""
+
+    baseline: str
+    candidate: str
+    axis: Axis
+    band: Whisker  # the threshold, both ways; of the noisiest cell where several GPUs differ
+    cells: Sequence[TimedCell]
+    untimed: int
+
+    @property
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(name for cell in self.cells for name in cell.figures))
+
+
+def timed_comparisons(runs: Sequence[RunFolder], groups: Iterable[Group]) -> list[TimedComparison]:
+    anchors = {sighting.verdict: group.anchor for group in groups for sighting in group.sightings}
+    pairs = {run.run_id: ArmPairs(run.timings) for run in runs if run.timings}
+    found: dict[tuple[str, str], list[tuple[RunFolder, VerdictRecord]]] = {}
+    for run in runs:
+        for row in run.verdicts:
+            if row.stage == Stage.TIMING and run.run_id in pairs:
+                found.setdefault((row.baseline, row.candidate), []).append((run, row))
+    return [_comparison(names, rows, pairs, anchors) for names, rows in found.items()]
+
+
+def arms_of(pairs: ArmPairs, row: VerdictRecord) -> ArmPair | None:
+    return pairs.find(row.baseline, row.candidate, case=row.case, target=row.target, params=row.params)
+
+
+def _comparison(
+    names: tuple[str, str],
+    rows: Sequence[tuple[RunFolder, VerdictRecord]],
+    pairs: Mapping[str, ArmPairs],
+    anchors: Mapping[VerdictRecord, str],
+) -> TimedComparison:
+    seen = [(run, row, pair) for run, row in rows if (pair := arms_of(pairs[run.run_id], row)) and pair.candidate.ratio]
+    drawn = axis(r for _, _, pair in seen for r in (pair.candidate.ratio_low, pair.candidate.ratio_high))
+    allowed = math.exp(max((threshold(pair, run.thresholds) for run, _, pair in seen), default=0.0))
+    seen.sort(key=lambda one: -(one[2].candidate.ratio or 1))
+    return TimedComparison(
+        baseline=names[0],
+        candidate=names[1],
+        axis=drawn,
+        band=drawn.whisker(1.0, 1 / allowed, allowed),
+        cells=[_cell(run, row, pair, drawn, anchors) for run, row, pair in seen],
+        untimed=len(rows) - len(seen),
+    )
+
+
+def _cell(
+    run: RunFolder, row: VerdictRecord, pair: ArmPair, drawn: Axis, anchors: Mapping[VerdictRecord, str]
+) -> TimedCell:
+    arm = pair.candidate
+    ratio = arm.ratio or 1.0
+    return TimedCell(
+        case=row.case,
+        params=row.params,
+        host=run.host,
+        target=row.target,
+        look=LOOKS[row.verdict],
+        word=speed_titles().get(row.reason_code, phrase(row.reason_code)),
+        anchor=anchors.get(row, ""),
+        whisker=drawn.whisker(ratio, arm.ratio_low or ratio, arm.ratio_high or ratio),
+        ratio=times(ratio),
+        figures={name: text for name, text in _figures(pair).items() if text},
+        tuned="; ".join(drift(pair.baseline, arm)),
+    )
+
+
+def _figures(pair: ArmPair) -> dict[str, str]:
+    one, other = pair.baseline, pair.candidate
+    return {
+        "baseline": f"{microseconds(one.median_us)} ({spread(one)})",
+        "candidate": f"{microseconds(other.median_us)} ({spread(other)})",
+        "ratio": interval(other),
+        "in cycles": times(other.cycles_ratio) if other.cycles_ratio else "",
+        "throughput": rate(other),
+        "competitor": f"{microseconds(other.competitor_us)} {other.competitor}" if other.competitor else "",
+        "a launch": f"{microseconds(one.launch_us)} → {microseconds(other.launch_us)}" if other.launch_us else "",
+        "clock": clock(other),
+        "could have seen": could_see(other),
+        "samples": f"{samples(other)}, {other.cache}",
+        "said": "; ".join((*other.problems, *other.warnings)),
+    }
