@@ -198,10 +198,11 @@ def _declared(environments: Sequence[Environment], name: str) -> Environment | N
 
 
 def _made_up(environments: Sequence[Environment], name: str, folder: Path | None) -> Environment | None:
-    version, at, where = name.partition("@")
     if name == HOST:
         return Environment(id=HOST, triton="triton", inherit=HOST)
-    if at and where == HOST and _is_version(version):
+    # As somebody writes it, and by the id that it then has.
+    version = name.removesuffix(f"@{HOST}") if "@" in name else name.removeprefix("triton").removesuffix(f"-{HOST}")
+    if name in (f"{version}@{HOST}", f"triton{version}-{HOST}") and _is_version(version):
         return Environment(id=f"triton{version}-{HOST}", triton=f"triton=={version}", inherit=HOST)
     if match := _PAIR.fullmatch(name):
         return _pair(environments, match["triton"], match["torch"])

@@ -108,9 +108,14 @@ def _local_files(path: str, before: set[str]) -> set[str]:
 def _local_file(name: str) -> str:
     """The source of a loaded module that is somebody's own; empty for any other."""
     file = getattr(sys.modules.get(name), "__file__", None)
-    installed = (sys.prefix, sys.base_prefix, sys.exec_prefix)
     ours = name == "matrix" or name.startswith("matrix.")
-    return file if file and file.endswith(".py") and not file.startswith(installed) and not ours else ""
+    return file if file and file.endswith(".py") and not file.startswith(_installed()) and not ours else ""
+
+
+def _installed() -> tuple[str, ...]:
+    """Where packages lie. An overlay has those of the host's interpreter too, outside its own prefix."""
+    folders = (path for path in sys.path if pathlib.Path(path).name in ("site-packages", "dist-packages"))
+    return (sys.prefix, sys.base_prefix, sys.exec_prefix, *folders)
 
 
 def _imported(path: pathlib.Path) -> set[str]:
