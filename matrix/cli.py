@@ -18,7 +18,7 @@ from matrix.errors import ExitCode, UsageError
 from matrix.model import Stage, Target
 from matrix.plan import GPU_STAGES, HOST_STAGES, Request, find_case_files
 from matrix.progress import Board, wants_colour
-from matrix.resources import catalogue_folder, kernels_folder
+from matrix.resources import catalogue_folder, kernels_folder, sample_folder
 from matrix.runs import Home
 
 if TYPE_CHECKING:
@@ -226,11 +226,16 @@ def compare(
 @main.command()
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page of several runs.")
-def report(runs: Sequence[Path], output: Path | None) -> None:
+@click.option("--sample", is_flag=True, help="The run on a GPU that this package carries, into sample-report.html.")
+def report(runs: Sequence[Path], output: Path | None, sample: bool) -> None:
     """Render the report of a run, or of several side by side. Without RUNS: the latest."""
     from matrix.report import render, write_report
 
-    folders = list(runs) or [_home().latest()]
+    if sample and runs:
+        raise UsageError("--sample is a run of its own", hint="name runs, or give --sample alone")
+    if sample:
+        output = output or Path("sample-report.html")
+    folders = [sample_folder()] if sample else list(runs) or [_home().latest()]
     if len(folders) == 1 and output is None:
         click.echo(write_report(folders[0]))
         return

@@ -1,4 +1,4 @@
-"""Where the data that travels with the program lies: built-in cases, report templates, the noxfile.
+"""Where the data that travels with the program lies: built-in cases, report templates, a sample run, the noxfile.
 
 A wheel carries them inside the package (``matrix/builtin``); in a clone they lie beside it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matrix.errors import StorageError
+from matrix.errors import StorageError, UsageError
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -25,6 +25,17 @@ def catalogue_folder() -> Path:
 def reports_folder() -> Path:
     """The folder of the report's templates, style sheet and script."""
     return _find("reports")
+
+
+def sample_folder() -> Path:
+    """The folder of the recorded run that the package carries. Raises :class:`UsageError` where it is left out."""
+    path = _PACKAGE / "data" / "sample"
+    if not (path / "run.json").is_file():
+        raise UsageError(
+            f"this installation carries no sample run: {path} has no run.json",
+            hint="render a run of your own: `triton-matrix run`, then `triton-matrix report`",
+        )
+    return path
 
 
 def noxfile() -> Path:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import run_folders
 from browser import chromium, opened
+from click.testing import CliRunner
 from test_report import CONTRAST
 
-from matrix import report
+from matrix import cli, report, resources
+from matrix.compare import judge_again
+from matrix.errors import ExitCode, UsageError
 from matrix.groups import Section, group
 from matrix.runfolder import load
 from matrix.show import as_data, as_text, matching
 from matrix.summary import summary_markdown, summary_text
+from matrix.thresholds import Thresholds
 
+ROOT = Path(__file__).resolve().parent.parent
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
@@ -210,3 +216,32 @@ def test_show_knows_arms_and_dimensions(run):
     assert "dimension values: passed, 20% of the allowance (4 x plain torch's error)" in checked
     data = as_data(folder, cells)
     assert json.loads(json.dumps(data, default=str))["timings"][0]["role"] == "candidate"
+
+
+def test_compare_judges_recorded_arms_anew(run):
+    again, code = judge_again([run], run_folders.BASELINE, [run_folders.NEXT], Thresholds(slower_ratio=4.0))
+    reasons = {row.case: row.reason_code for row in again.verdicts if row.stage == "timing"}
+    assert reasons["column_max_tma"] == "slower_within_threshold"
+    assert code is ExitCode.REGRESSED  # what is wrong stays wrong
+    turned, _ = judge_again([run], run_folders.NEXT, [run_folders.BASELINE], Thresholds())
+    reasons = {row.case: row.reason_code for row in turned.verdicts if row.stage == "timing"}
+    assert (reasons["column_max_tma"], reasons["top_k"]) == ("faster", "slower")
+    assert {row.reason_code for row in turned.verdicts if row.case == "matmul_tma"} >= {"wrong_gone"}
+
+
+def test_the_sample_is_rendered_where_one_stands(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "_PACKAGE", tmp_path)
+    shutil.copytree(run, tmp_path / "data" / "sample")
+    (tmp_path / "builtin").symlink_to(ROOT)  # templates and cases, as a wheel carries them
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.main, ["report", "--sample"], standalone_mode=False)
+    assert result.output.strip() == "sample-report.html"
+    assert "column_max_tma: slower" in (tmp_path / "sample-report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("arguments", [["--sample"], ["--sample", "a-run"]])
+def test_no_sample_or_a_run_beside_it_is_a_usage_error(arguments, tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "_PACKAGE", tmp_path)
+    result = CliRunner().invoke(cli.main, ["report", *arguments], standalone_mode=False)
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.hint
