@@ -83,7 +83,7 @@ def rate(arm: ArmRecord) -> str:
     """GB/s or TFLOP/s, with the share of what this GPU measured for itself."""
     figures = ((arm.gb_s, "GB/s"), (arm.tflop_s, "TFLOP/s"))
     shown = next((f"{value:,.{0 if value >= 100 else 1}f} {unit}" for value, unit in figures if value), "")
-    share = f" ({number(arm.share_of_ceiling, '%')} of its {arm.ceiling})" if arm.share_of_ceiling else ""
+    share = f" ({number(arm.share_of_ceiling, '%')} of its own {arm.ceiling} rate)" if arm.share_of_ceiling else ""
     return f"{shown}{share}"
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from matrix.wording import TIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 _LINEAR = 0.02  # log-ratio up to which the axis is all but linear
 _LEAST = math.log(1.1)  # an axis that shows noise alone would make it look like something
-_MOST = math.log(50)
+_MOST = math.log(100)
 _MARKS = (0.05, 0.1, 0.2, 1 / 3, 0.5, 0.75, 0.9, 0.97, 1.0, 1.03, 1.1, 1.33, 2.0, 3.0, 5.0, 10.0, 20.0)
 _APART = 8.0  # percent of the axis between two labels
 
@@ -73,18 +73,11 @@ class Axis:
 def axis(ratios: Iterable[float | None]) -> Axis:
     """An axis that holds all of these ratios, and the same on both sides: no direction looks larger."""
     logs = [abs(math.log(ratio)) for ratio in ratios if ratio and math.isfinite(ratio)]
-    return Axis(reach=min(_MOST, max([_LEAST, *logs]) * 1.08))
+    bounded = [each for each in logs if each <= _MOST]  # an interval without an end says nothing about the scale
+    return Axis(reach=max([_LEAST, *bounded]) * 1.08)
 
 
 def _label(ratio: float) -> str:
     if ratio == 1.0:
         return "equal"
     return f"{TIMES}{ratio:.2g}" if ratio >= 2 or ratio <= 0.5 else f"{(ratio - 1) * 100:+.0f} %"
-
-
-def thinned(values: Sequence[float], most: int) -> list[float]:
-    """At most so many of the sorted values, evenly by rank, both ends among them."""
-    data = sorted(values)
-    if len(data) <= most:
-        return data
-    return [data[round(place * (len(data) - 1) / (most - 1))] for place in range(most)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from matrix.groups import Group
-    from matrix.records import VerdictRecord
+    from matrix.records import ArmRecord, VerdictRecord
     from matrix.runfolder import RunFolder
 
 # Rows that are drawn at once; the rest opens on demand, and beyond it is in the table.
@@ -106,11 +106,17 @@ def _cell(
         look=LOOKS[row.verdict],
         word=speed_titles().get(row.reason_code, phrase(row.reason_code)),
         anchor=anchors.get(row, ""),
-        whisker=drawn.whisker(ratio, arm.ratio_low or ratio, arm.ratio_high or ratio),
+        whisker=drawn.whisker(ratio, *_ends(arm, ratio)),
         ratio=times(ratio),
         figures={name: text for name, text in _figures(pair).items() if text},
         tuned="; ".join(drift(pair.baseline, arm)),
     )
+
+
+def _ends(arm: ArmRecord, ratio: float) -> tuple[float, float]:
+    """The interval's; an end that no block bounds lies at the end of the axis."""
+    low, high = arm.ratio_low, arm.ratio_high
+    return (ratio if low is None else low), (ratio if high is None else high)
 
 
 def _figures(pair: ArmPair) -> dict[str, str]:

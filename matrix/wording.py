@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,7 +104,7 @@ def change(before: Number | None, after: Number | None) -> str:
 
 def times(ratio: float | None) -> str:
     """A ratio of times as a person would say it: ``+3.1 %`` or, where it is large, times 3.13."""
-    if ratio is None or not math.isfinite(ratio) or ratio <= 0:
+    if ratio is None or not 1e-6 < ratio < 1e6:  # an interval without an end among them
         return "?"
     if ratio >= _BIG_RATIO or ratio <= 1 / _BIG_RATIO:
         return f"{TIMES}{ratio:.2f}" if 0.1 <= ratio < 10 else f"{TIMES}{ratio:.3g}"

@@ -97,7 +97,7 @@ def test_a_slow_down_shows_both_arms_and_what_could_have_been_seen(browser, run)
         assert re.search(rf"61\.9 us\s+193\.9 us\s+{TIMES}3\.14", card)
         assert "61.3 us to 62.3 us" in card
         assert f"{TIMES}3.14 ({TIMES}3.10 to {TIMES}3.18)" in card
-        assert "2,441 GB/s (57 % of its copy)" in card
+        assert "2,441 GB/s (57 % of its own copy rate)" in card
         assert "Competitor: torch 2.11.0" in card
         assert "The smallest slow-down that this cell could have shown: 2.1 %." in card
         assert "within 0.28 % (p95)" in card
