@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matrix.memory.accesses import Access, Kind, kind_of
+from matrix.memory.loops import Exit, Loop
 from matrix.memory.operations import Array, dtype_of, operation
-from matrix.memory.slices import needed
+from matrix.memory.slices import needed, spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +48,6 @@ class Block:
     steps: list[Step]
     last: Instruction | None
     goes_to: int | None = None  # where its branch goes
-    carried: tuple[str, ...] = ()  # of a loop that ends here: registers that one iteration hands to the next
-    condition: Step | None = None  # of such a loop: the comparison that ends it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,39 +56,33 @@ class Prepared:
 
     program: Program
     blocks: dict[int, Block]
+    loops: dict[int, Loop]  # by the place of their first instruction
     merged: frozenset[str]  # registers with several writers: where paths join, they carry what one path chose
     loads_decide: bool  # whether something read from shared memory reaches an address
 
 
 def prepare(program: Program, symbols: dict[str, int]) -> Prepared:
     """Cut and resolve. ``symbols`` are the addresses that names such as ``global_smem`` stand for."""
-    wanted = needed(program)
+    ranges = spans(program)
+    wanted = needed(program, ranges)
     writers: dict[str, list[int]] = {}
-    for index in wanted:
+    for index in sorted(wanted):
         for name in program.instructions[index].results:
             writers.setdefault(name, []).append(index)
-    blocks = {}
-    for start, end in _spans(program):
-        blocks[start] = _block(program, start, end, wanted, symbols)
-    for block in blocks.values():
-        if block.goes_to is not None and block.goes_to <= block.start and block.last is not None:
-            _describe_loop(program, block, writers, symbols)
-    decide = any(_reads_shared(program.instructions[index]) for index in wanted)
+    blocks = {start: _block(program, start, end, wanted, symbols) for start, end in ranges}
     merged = frozenset(name for name, places in writers.items() if len(places) > 1)
-    return Prepared(program=program, blocks=blocks, merged=merged, loads_decide=decide)
+    return Prepared(
+        program=program,
+        blocks=blocks,
+        loops=_loops(program, blocks, writers, symbols),
+        merged=merged,
+        loads_decide=any(_reads_shared(program.instructions[index]) for index in wanted),
+    )
 
 
 def _reads_shared(instruction: Instruction) -> bool:
     access = kind_of(instruction)
     return access is not None and access.kind in (Kind.SHARED_LOAD, Kind.LDMATRIX)
-
-
-def _spans(program: Program) -> list[tuple[int, int]]:
-    count = len(program.instructions)
-    leaders = {0, count, *(place for places in program.labels.values() for place in places)}
-    leaders |= {i.index + 1 for i in program.instructions if i.op.startswith(_ENDS)}
-    ordered = sorted(leader for leader in leaders if leader <= count)
-    return list(zip(ordered, ordered[1:], strict=False))
 
 
 def _block(program: Program, start: int, end: int, wanted: set[int], symbols: dict[str, int]) -> Block:
@@ -160,15 +153,83 @@ def constant(value: int, dtype: type) -> Array:
     return np.array([[value & ((1 << bits) - 1)]], dtype=f"u{bits // 8}").view(dtype)
 
 
-def _describe_loop(program: Program, block: Block, writers: dict[str, list[int]], symbols: dict[str, int]) -> None:
-    begin, end = block.goes_to or 0, block.end
-    inside = {name for name, places in writers.items() if any(begin <= place < end for place in places)}
-    block.carried = tuple(sorted(name for name in inside if len(writers[name]) > 1))
-    guard = block.last.guard if block.last is not None else ""
-    deciding = [place for place in writers.get(guard, ()) if begin <= place < end]
-    if len(deciding) != 1:
-        return
-    comparison = program.instructions[deciding[0]]
-    parts = comparison.op.split(".")
+def _loops(
+    program: Program, blocks: dict[int, Block], writers: dict[str, list[int]], symbols: dict[str, int]
+) -> dict[int, Loop]:
+    """Every place that a branch goes back to, with all that is needed to step over its iterations."""
+    ends: dict[int, int] = {}
+    for block in blocks.values():
+        if block.goes_to is not None and block.goes_to <= block.start:
+            ends[block.goes_to] = max(ends.get(block.goes_to, 0), block.end)
+    found = {}
+    for begin, end in ends.items():
+        inside = {name for name, places in writers.items() if any(begin <= place < end for place in places)}
+        # Names without a "%" belong to one block of inline assembly.
+        carried = tuple(sorted(name for name in inside if len(writers[name]) > 1 and name[0] == "%"))
+        exits = _exits(program, blocks, writers, symbols, (begin, end))
+        found[begin] = Loop(begin=begin, end=end, carried=carried, exits=exits)
+    return found
+
+
+def _exits(
+    program: Program,
+    blocks: dict[int, Block],
+    writers: dict[str, list[int]],
+    symbols: dict[str, int],
+    span: tuple[int, int],
+) -> tuple[Exit, ...] | None:
+    """The comparisons that end a loop; None where one of them is no comparison of integers."""
+    begin, end = span
+    found: list[Exit] = []
+    for block in blocks.values():
+        if not begin <= block.start < end or block.last is None or not block.last.guard:
+            continue
+        leaves_by_branch = not begin <= _destination(blocks, block.goes_to) < end
+        leaves_by_falling = not begin <= _destination(blocks, block.end) < end
+        if leaves_by_branch == leaves_by_falling:
+            continue
+        stays = block.last.negated if leaves_by_branch else not block.last.negated
+        exits = _comparisons(program, writers, symbols, span, (block.last.guard, stays))
+        if exits is None:
+            return None
+        found += exits
+    return tuple(found)
+
+
+def _destination(blocks: dict[int, Block], place: int | None) -> int:
+    """Where control is after the jumps that are all there is at a place; -1 for nowhere."""
+    for _ in range(len(blocks)):
+        block = blocks.get(-1 if place is None else place)
+        if block is None or block.end - block.start > 1 or block.goes_to is None or block.last is None:
+            break
+        if block.last.guard:
+            break
+        place = block.goes_to
+    return -1 if place is None else place
+
+
+def _comparisons(
+    program: Program,
+    writers: dict[str, list[int]],
+    symbols: dict[str, int],
+    span: tuple[int, int],
+    condition: tuple[str, bool],
+) -> list[Exit] | None:
+    """What must hold for a predicate to keep its value: comparisons, "and"s of them, or nothing that changes."""
+    name, value = condition
+    places = [place for place in writers.get(name, ()) if span[0] <= place < span[1]]
+    if not places:
+        return []
+    instruction = program.instructions[places[0]]
+    parts = instruction.op.split(".")
+    if len(places) > 1 or instruction.guard:
+        return None
     if parts[0] == "setp" and len(parts) == 3 and dtype_of(parts[2]) is not None:  # noqa: PLR2004
-        block.condition = _step(comparison, symbols, evaluated=True)
+        step = _step(instruction, symbols, evaluated=True)
+        return [Exit(step.sources, parts[1], value)] if step is not None else None
+    if instruction.op == "not.pred":
+        return _comparisons(program, writers, symbols, span, (instruction.operands[1], not value))
+    if instruction.op == ("and.pred" if value else "or.pred"):
+        both = [_comparisons(program, writers, symbols, span, (o, value)) for o in instruction.operands[1:3]]
+        return None if any(one is None for one in both) else [exit_ for one in both if one for exit_ in one]
+    return None

@@ -8,28 +8,50 @@ was logged in one period stands for all of them. A loop without such a period ru
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from matrix.memory.blocks import Block, Step
     from matrix.memory.operations import Array
 
     Value = Array | None
 
-# Iterations after which a period is looked for. A pipeline of n buffers needs 2n + 1 or more of them; five
-# equal steps tell a straight line from a counter that has not wrapped yet.
-_LOOKS = (6, 11, 21)
+# Iterations after which a period is looked for; the first may be unlike all others. A pipeline of n buffers
+# needs 2n + 1 more; six equal steps tell a straight line from a counter that has not wrapped yet.
+_LOOKS = (8, 12, 22)
+_UNLIKE = 1
 # Periods at the end that run for real: the tail of a pipeline, masked last tiles.
 _TAIL_PERIODS = 2
+_FOREVER = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """A comparison that must keep its ``value`` for the loop to go on. A source is a register or a constant."""
+
+    sources: tuple[Any, ...]
+    comparison: str
+    value: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """Instructions ``begin`` to ``end``, the registers that iterations hand on, and what ends it."""
+
+    begin: int
+    end: int
+    carried: tuple[str, ...]
+    exits: tuple[Exit, ...] | None
 
 
 @dataclass(slots=True)
 class History:
-    """What a loop's iterations handed on, and where the log stood, at each of its back edges."""
+    """What a loop's iterations handed on, the operands of its exits, and where the log stood."""
 
+    lanes: bytes | None
     values: list[tuple[Value, ...]] = field(default_factory=list)
+    operands: list[tuple[tuple[Value, Value], ...]] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -42,15 +64,20 @@ class Jump:
     moves: tuple[Value, ...]
 
 
-def jump(history: History, block: Block, operands: tuple[Value, Value], taken: Array | None) -> Jump | None:
-    """How far the loop can be stepped over from here; ``operands`` are its condition's, ``taken`` its lanes."""
+def jump(history: History, loop: Loop, lanes: Array | None) -> Jump | None:
+    """How far the loop can be stepped over from here; ``lanes`` are those that go round."""
     count = len(history.values)
-    if count not in _LOOKS or block.condition is None or block.last is None:
+    if count not in _LOOKS or not loop.exits:
         return None
-    for length in range(1, (count - 1) // 2 + 1):
-        moves = _steady(history.values, length, taken)
+    steady = history.values[_UNLIKE:]
+    for length in range(1, (len(steady) - 1) // 2 + 1):
+        moves = _steady(steady, length, lanes)
         if moves is not None:
-            periods = _left(block.condition, block.last.negated, history.values, length, taken) - _TAIL_PERIODS
+            left = [
+                _left(exit_, history.operands[-1][i], history.operands[-1 - length][i], lanes)
+                for i, exit_ in enumerate(loop.exits)
+            ]
+            periods = min(left) - _TAIL_PERIODS
             return Jump(periods, length, moves) if periods > 0 else None
     return None
 
@@ -84,28 +111,24 @@ def _all(condition: Array, taken: Array | None) -> bool:
     return bool(np.all(condition if taken is None else condition | ~taken))
 
 
-def _left(
-    condition: Step, negated: bool, values: list[tuple[Value, ...]], length: int, taken: Array | None
-) -> int:
-    """Whole periods for which the condition still holds in every lane; the last two values are its operands."""
-    (now_a, now_b), (then_a, then_b) = values[-1][-2:], values[-1 - length][-2:]
-    if now_a is None or now_b is None or then_a is None or then_b is None:
+def _left(exit_: Exit, now: tuple[Value, Value], then: tuple[Value, Value], taken: Array | None) -> int:
+    """Whole periods for which a comparison keeps its value in every lane, from its operands now and a period ago."""
+    if now[0] is None or now[1] is None or then[0] is None or then[1] is None:
         return 0
-    gap = now_a.astype(np.int64) - now_b.astype(np.int64)
-    step = gap - (then_a.astype(np.int64) - then_b.astype(np.int64))
-    comparison = condition.instruction.op.split(".")[1]
-    comparison = _NEGATED[comparison] if negated else comparison
+    gap = now[0].astype(np.int64) - now[1].astype(np.int64)
+    step = gap - (then[0].astype(np.int64) - then[1].astype(np.int64))
+    comparison = exit_.comparison if exit_.value else _NEGATED[exit_.comparison]
+    if comparison == "eq":
+        return _FOREVER if not step.any() else 0
     if comparison == "ne":
         gap, step = np.where(gap > 0, -gap, gap), np.where(gap > 0, -step, step)
     elif comparison in ("gt", "ge", "hi", "hs"):
         gap, step = -gap, -step
     if comparison in ("le", "ge", "ls", "hs"):
         gap = gap - 1
-    if comparison == "eq":
-        return 0
-    periods = np.where((step > 0) & (gap < 0), (-gap - 1) // np.maximum(step, 1), 0)
+    periods = np.where(step > 0, np.maximum(-gap - 1, 0) // np.maximum(step, 1), _FOREVER)
     if taken is not None:
-        periods = np.where(taken, periods, np.iinfo(np.int64).max)
+        periods = np.where(taken, periods, _FOREVER)
     return int(periods.min())
 
 

@@ -18,8 +18,11 @@ from matrix.memory.operations import as_type, stored
 from matrix.memory.tensormaps import TensorMap
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matrix.memory.blocks import Block, Prepared, Step
     from matrix.memory.launch import Parameters, Sample
+    from matrix.memory.loops import Exit, Loop
     from matrix.memory.operations import Array
 
     Value = Array | None
@@ -38,6 +41,7 @@ class Machine:
         self, prepared: Prepared, parameters: Parameters, sample: Sample, grid: tuple[int, int, int], threads: int
     ) -> None:
         self._blocks = prepared.blocks
+        self._loops = prepared.loops
         self._merged = prepared.merged
         self._parameters = parameters
         self._shape = (len(sample.blocks), threads)
@@ -51,17 +55,35 @@ class Machine:
 
     def run(self) -> Log:
         pending: dict[int, Value] = {0: None}
+        came_back: set[int] = set()  # loops whose waiting lanes have all been round
         while pending and not self.log.cut:
-            at = min(pending)
+            at = self._next(pending)
             mask = self._settled(pending.pop(at))
             block = self._blocks.get(at)
             if block is None:
                 continue  # past the end
+            if at in self._loops:
+                self._go_round(self._loops[at], mask, again=at in came_back)
+                came_back.discard(at)
             self._execute(block, mask)
             for place, lanes in self._leave(block, mask):
-                joined = place in pending
-                pending[place] = self._joined(pending[place], lanes) if joined else lanes
+                if place in pending:
+                    pending[place] = self._joined(pending[place], lanes)
+                else:
+                    pending[place] = lanes
+                    if place <= block.start:
+                        came_back.add(place)
         return self.log
+
+    def _next(self, pending: Mapping[int, Value]) -> int:
+        """The lowest place; the head of a loop waits for lanes that are still inside it."""
+        at = min(pending)
+        while at in self._loops:
+            inside = [place for place in pending if at < place < self._loops[at].end]
+            if not inside:
+                break
+            at = min(inside)
+        return at
 
     def _settled(self, mask: Value) -> Value:
         return None if mask is None or bool(mask.all()) else mask
@@ -321,15 +343,11 @@ class Machine:
         goes = ~guard if last.negated else guard
         goes = goes if mask is None else goes & mask
         if not goes.any():
-            self._histories.pop(block.start, None)
             return [(block.end, mask)]
         lanes = np.broadcast_to(mask if mask is not None else _TRUE, self._shape)
         stays = lanes & ~goes
         if stays.any():
-            self._histories.pop(block.start, None)
             return [(block.goes_to, np.broadcast_to(goes, self._shape)), (block.end, stays)]
-        if block.goes_to <= block.start:
-            self._go_round(block, mask)
         return [(block.goes_to, mask)]
 
     def _left(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
@@ -355,24 +373,30 @@ class Machine:
         self._doubtful_until = max(self._doubtful_until, block.goes_to)
         return [(block.end, mask), (block.goes_to, mask)]
 
-    def _go_round(self, block: Block, mask: Value) -> None:
-        """All lanes take a back edge: note where they stand, and step over steady iterations."""
-        condition = block.condition
-        operands = tuple(self._read(source) for source in condition.sources) if condition else (None, None)
-        history = self._histories.setdefault(block.start, History())
-        history.values.append((*(self._registers.get(name) for name in block.carried), operands[0], operands[1]))
+    def _go_round(self, loop: Loop, mask: Value, *, again: bool) -> None:
+        """At a loop's head: note where its lanes stand, and step over steady iterations."""
+        lanes = None if mask is None else mask.tobytes()
+        history = self._histories.get(loop.begin)
+        if history is None or not again or history.lanes != lanes:
+            history = self._histories[loop.begin] = History(lanes)
+        history.values.append(tuple(self._registers.get(name) for name in loop.carried))
+        history.operands.append(tuple(self._operands(exit_) for exit_ in loop.exits or ()))
         history.marks.append(self.log.mark())
-        found = jump(history, block, (operands[0], operands[1]), mask)
+        found = jump(history, loop, mask)
         if found is None:
             return
-        for name, move in zip(block.carried, found.moves, strict=False):
+        for name, move in zip(loop.carried, found.moves, strict=True):
             value = self._registers.get(name)
             if value is not None and move is not None:
-                moved = value + (move * move.dtype.type(found.periods))
+                moved = value + move * move.dtype.type(found.periods)
                 self._registers[name] = moved if mask is None else np.where(mask, moved, value)
         self.log.repeat(history.marks[-1 - found.length], found.periods)
         self.log.sampled_loops += 1
-        self._histories.pop(block.start)
+        self._histories.pop(loop.begin)
+
+    def _operands(self, exit_: Exit) -> tuple[Value, Value]:
+        first, second = exit_.sources
+        return self._read(first), self._read(second)
 
 
 def _special_registers(sample: Sample, grid: tuple[int, int, int], threads: int) -> dict[str, Array]:

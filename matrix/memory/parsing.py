@@ -52,6 +52,11 @@ class Instruction:
         found = [name for operand in read for name in _NAME.findall(operand)]
         return [*found, self.guard] if self.guard else found
 
+    @staticmethod
+    def registers(operand: str) -> list[str]:
+        """The registers that an operand names."""
+        return [name for name in _NAME.findall(operand) if name[0] == "%"]
+
     def address(self, position: int) -> tuple[str, int]:
         """The base and the byte offset of an operand such as ``[%r1+16]``."""
         match = _ADDRESS.match(self.operands[position])
