@@ -36,7 +36,8 @@ def arm_rows(verdict: VerdictRecord, pair: ArmPair) -> list[FactRow]:
         _row("Ratio, by paired rounds", "", interval(other)),
         _row("Ratio in cycles", "", times(other.cycles_ratio) if other.cycles_ratio else ""),
         _times_row("Time with a warm cache", one.warm_median_us, other.warm_median_us),
-        _row("Throughput", rate(one), rate(other)),
+        _row("Throughput", throughput(one), throughput(other)),
+        _row(f"Share of this GPU's own {other.ceiling} rate", share(one), share(other)),
         _row(f"Competitor: {other.competitor}", microseconds(one.competitor_us), microseconds(other.competitor_us))
         if other.competitor
         else None,
@@ -79,12 +80,19 @@ def spread(arm: ArmRecord) -> str:
     return f"{microseconds(arm.p20_us)} to {microseconds(arm.p80_us)}"
 
 
-def rate(arm: ArmRecord) -> str:
-    """GB/s or TFLOP/s, with the share of what this GPU measured for itself."""
+def throughput(arm: ArmRecord) -> str:
     figures = ((arm.gb_s, "GB/s"), (arm.tflop_s, "TFLOP/s"))
-    shown = next((f"{value:,.{0 if value >= 100 else 1}f} {unit}" for value, unit in figures if value), "")
-    share = f" ({number(arm.share_of_ceiling, '%')} of its own {arm.ceiling} rate)" if arm.share_of_ceiling else ""
-    return f"{shown}{share}"
+    return next((f"{value:,.{0 if value >= 100 else 1}f} {unit}" for value, unit in figures if value), "")
+
+
+def share(arm: ArmRecord) -> str:
+    """Of what this GPU measured for itself at the start of the run."""
+    return number(arm.share_of_ceiling, "%") if arm.share_of_ceiling else ""
+
+
+def rate(arm: ArmRecord) -> str:
+    """GB/s or TFLOP/s, with the share of the GPU's own."""
+    return f"{throughput(arm)} ({share(arm)} of its own {arm.ceiling} rate)" if share(arm) else throughput(arm)
 
 
 def clock(arm: ArmRecord) -> str:

@@ -17,6 +17,7 @@ from matrix.errors import StorageError
 from matrix.evidence_table import FactRow, fact_rows
 from matrix.model import Stage, safe
 from matrix.resources import kernels_folder
+from matrix.strips import Strips, strips
 from matrix.wording import by_target, unique
 
 if TYPE_CHECKING:
@@ -73,10 +74,11 @@ class Card:
     diffs: Sequence[CodeDiff]
     show: str
     rerun: str
+    strips: Strips | None = None
 
 
 def card(group: Group, *, code: bool) -> Card:
-    """``code``: whether to read the artifacts and show how the code differs."""
+    """``code``: whether to read the artifacts or the raw samples, and show how they differ."""
     leads = _leads(group)
     pair = _kernels(leads[0], group.finding.kernel)
     return Card(
@@ -85,7 +87,17 @@ def card(group: Group, *, code: bool) -> Card:
         diffs=_diffs(leads[0].run, pair) if code and pair else (),
         show=_command("triton-matrix", "show", group.worst.candidate_cell_id),
         rerun=_rerun(group),
+        strips=_strips(leads[0]) if code else None,
     )
+
+
+def _strips(lead: Sighting) -> Strips | None:
+    """The raw samples behind a finding about time."""
+    run, verdict = lead
+    if verdict.stage != Stage.TIMING or not run.timings:
+        return None
+    rounds = run.rounds({verdict.baseline_cell_id, verdict.candidate_cell_id})
+    return strips(rounds, baseline=verdict.baseline, candidate=verdict.candidate)
 
 
 def _leads(group: Group) -> list[Sighting]:

@@ -24,7 +24,7 @@ from matrix.store import (
 from matrix.thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
 _RERUN = "the run was cut short or the file is not ours: repeat the run, it redoes only what is missing"
@@ -63,9 +63,9 @@ class RunFolder:
         known = {field.name for field in fields(Thresholds)}
         return Thresholds(**{name: value for name, value in kept.items() if name in known})
 
-    def rounds(self) -> list[RoundRecord]:
-        """Every raw sample, read anew at each call: only for who draws them."""
-        return read_rounds(self.path)
+    def rounds(self, cells: Collection[str] | None = None) -> list[RoundRecord]:
+        """The raw samples of these cell ids, read anew at each call: only for who draws them."""
+        return read_rounds(self.path, cells)
 
     def artifact(self, digest: str) -> str:
         """The stored text whose bytes have this SHA-256.

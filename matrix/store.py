@@ -18,6 +18,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from matrix.cache import storage_error
@@ -36,7 +37,7 @@ from matrix.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
 
     FlatRecord = CellRecord | VerdictRecord | DimensionRecord | ArmRecord | CounterRecord
@@ -135,8 +136,9 @@ def read_timings(folder: Path) -> list[ArmRecord]:
     return [ArmRecord(**_values(ArmRecord, row)) for row in rows]
 
 
-def read_rounds(folder: Path) -> list[RoundRecord]:
-    rows = _read_if_there(folder / "rounds.parquet", ROUNDS)
+def read_rounds(folder: Path, cells: Collection[str] | None = None) -> list[RoundRecord]:
+    """All rounds, or those of these cell ids: there may be millions of samples."""
+    rows = _read_if_there(folder / "rounds.parquet", ROUNDS, cells)
     return [RoundRecord(**_values(RoundRecord, row)) for row in rows]
 
 
@@ -195,11 +197,11 @@ def _write(path: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
         raise storage_error(path, error) from error
 
 
-def _read_if_there(path: Path, schema: pa.Schema) -> Iterable[dict[str, Any]]:
-    return _read(path, schema) if path.exists() else ()
+def _read_if_there(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> Iterable[dict[str, Any]]:
+    return _read(path, schema, cells) if path.exists() else ()
 
 
-def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
+def _read(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> list[dict[str, Any]]:
     """The rows of a table of ours. Raises :class:`StorageError` for a missing, damaged or foreign file."""
     try:
         table = pq.ParquetFile(path).read()  # pq.read_table would import pandas, which takes a second
@@ -216,6 +218,8 @@ def _read(path: Path, schema: pa.Schema) -> list[dict[str, Any]]:
     if int(version) > SCHEMA_VERSION:
         hint = "upgrade triton-matrix"
         raise StorageError(f"{path} has schema {int(version)}, this version knows {SCHEMA_VERSION}", hint=hint)
+    if cells is not None:
+        table = table.filter(pc.is_in(table.column("cell_id"), pa.array(sorted(cells), pa.string())))
     return _rows(table.select(schema.names))
 
 

@@ -97,7 +97,8 @@ def test_a_slow_down_shows_both_arms_and_what_could_have_been_seen(browser, run)
         assert re.search(rf"61\.9 us\s+193\.9 us\s+{TIMES}3\.14", card)
         assert "61.3 us to 62.3 us" in card
         assert f"{TIMES}3.14 ({TIMES}3.10 to {TIMES}3.18)" in card
-        assert "2,441 GB/s (57 % of its own copy rate)" in card
+        assert re.search(r"Throughput\s+2,441 GB/s\s+779 GB/s", card)
+        assert re.search(r"Share of this GPU's own copy rate\s+57 %\s+18 %", card)
         assert "Competitor: torch 2.11.0" in card
         assert "The smallest slow-down that this cell could have shown: 2.1 %." in card
         assert "within 0.28 % (p95)" in card
@@ -111,6 +112,31 @@ def test_a_speed_up_shows_as_clearly(browser, run):
         assert f"{TIMES}0.62" in card.locator("tr.better").first.inner_text()
         assert "1 speed-up on sm_90" in page.locator(".decision .sentence").inner_text()
         assert "3 slow-downs on sm_90" in page.locator(".decision .sentence").inner_text()
+
+
+def test_a_slow_down_shows_the_raw_samples_of_its_arms(browser, run):
+    with opened(browser, run / "report.html") as page:
+        card = page.locator("#findings article", has_text="column_max_tma: slower").first
+        assert card.locator(".strip svg").count() == 3
+        ends = page.evaluate(
+            """(e) => [...e.querySelectorAll('.strip svg')].map((svg) => {
+              const box = svg.querySelector('path').getBBox(); return [box.x, box.x + box.width];
+            })""",
+            card.element_handle(),
+        )
+        (_, before), (after, _), (_, control) = ends
+        assert before < 200 and control < 200 and after > 800
+        assert re.search(r"264", card.locator(".strip.candidate").inner_text())
+    # A folder whose raw samples were left out still has its report.
+    assert "column_max_tma: slower" in text_without_rounds(run)
+
+
+def text_without_rounds(run):
+    rounds = (run / "rounds.parquet").rename(run / "rounds.away")
+    try:
+        return report.render([run])
+    finally:
+        rounds.rename(run / "rounds.parquet")
 
 
 def test_what_the_tuner_did_is_told_apart(browser, run):

@@ -37,6 +37,15 @@ def test_what_is_written_is_read_back(tmp_path):
         assert one.samples_us == pytest.approx(other.samples_us, rel=1e-6)
 
 
+def test_rounds_of_some_cells(tmp_path):
+    store.write_rounds(tmp_path, ROUNDS)
+    wanted = ROUNDS[0].cell_id
+    found = store.read_rounds(tmp_path, {wanted, "no such cell"})
+    assert {one.cell_id for one in found} == {wanted}
+    assert len(found) == sum(one.cell_id == wanted for one in ROUNDS) > 0
+    assert store.read_rounds(tmp_path, set()) == []
+
+
 def test_samples_are_a_list_column_and_structures_are_text(tmp_path):
     store.write_rounds(tmp_path, ROUNDS)
     schema = pq.read_schema(tmp_path / "rounds.parquet")
