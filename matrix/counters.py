@@ -27,7 +27,7 @@ _MATRIX_PIPES = (
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
 )
 _STALL = re.compile(r"smsp__average_warps_issue_stalled_(?P<reason>\w+?)_per_issue_active(?:\.ratio)?$")
-_STALLS = "regex:^smsp__average_warps_issue_stalled_.*_per_issue_active$"
+_STALLS = "regex:smsp__average_warps_issue_stalled_.*_per_issue_active"
 _STALLS_KEPT = 5
 # Waiting for one's turn while another warp is issued costs nothing.
 _NO_STALL = ("selected",)
@@ -58,7 +58,8 @@ _PROBLEMS = (
     (r"[Dd]evice.*(?:not supported|unsupported)", "this ncu does not know this GPU"),
     (r"[Dd]river.*(?:not supported|incompatible|too old)", "this ncu does not work with this driver"),
 )
-_ERROR = re.compile(r"^==ERROR==\s*(?P<text>.+)$", re.MULTILINE)
+# That the profiled process failed is told by that process, and better.
+_ERROR = re.compile(r"^==ERROR==\s*(?P<text>(?!The application returned)\S.*)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"[Ff]ailed to find metric[s]?:?\s*(?P<names>.+)")
 
 
@@ -103,8 +104,18 @@ def problem(text: str) -> str:
     return f"ncu: {errors[0]}" if errors else ""
 
 
+def missing(text: str, metrics: Sequence[str] = METRICS) -> tuple[str, ...]:
+    """The metrics that are no column of the table: ncu leaves out in silence what it does not have for this GPU."""
+    header = next((line for line in text.splitlines() if line.startswith('"')), "")
+    return tuple(
+        name
+        for name in metrics
+        if not (re.search(name.removeprefix("regex:"), header) if name.startswith("regex:") else f'"{name}"' in header)
+    )
+
+
 def unknown_metrics(text: str) -> set[str]:
-    """The metrics that ncu said it does not have for this GPU."""
+    """The metrics that an ncu refuses to go on with, where it is one that does so."""
     return {
         name.strip(" .,'\"")
         for match in _UNKNOWN.finditer(text)

@@ -83,16 +83,14 @@ def count(call: Call, *, ncu: str | None = None, timeout_s: float = _TIMEOUT_S) 
         return Counted(
             outcome=Outcome.NOT_RUN, reason="no counters: ncu (Nsight Compute) is not installed on this host"
         )
-    metrics, missing = counters.METRICS, set[str]()
+    metrics = counters.METRICS
     for _ in range(_ATTEMPTS):
         done = _run(program, metrics, call, timeout_s)
-        unknown = counters.unknown_metrics(done.said)
-        known = counters.without(metrics, unknown)
+        known = counters.without(metrics, counters.unknown_metrics(done.said))
         if known == metrics:
             break
-        missing |= unknown
         metrics = known
-    return _counted(done, tuple(sorted(missing)), timeout_s)
+    return _counted(done, timeout_s)
 
 
 def rows(counted: Counted, **identity: Any) -> list[CounterRecord]:
@@ -160,7 +158,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
         process.wait()
 
 
-def _counted(done: _Done, missing: tuple[str, ...], timeout_s: float) -> Counted:
+def _counted(done: _Done, timeout_s: float) -> Counted:
     detail = "\n".join(text.strip()[-2000:] for text in (done.log, done.errors) if text.strip())
     if done.code is None:
         return Counted(outcome=Outcome.TIMEOUT, reason=f"ncu did not end in {timeout_s:g} s", detail=detail)
@@ -171,7 +169,7 @@ def _counted(done: _Done, missing: tuple[str, ...], timeout_s: float) -> Counted
     names = _launched(done.output)
     launches = tuple(row for row in rows if row.kernel in names)
     if launches:
-        return Counted(outcome=Outcome.PASSED, launches=launches, missing=missing)
+        return Counted(outcome=Outcome.PASSED, launches=launches, missing=counters.missing(done.log))
     if why := counters.problem(done.said):
         return Counted(outcome=Outcome.NOT_RUN, reason=f"no counters: {why}", detail=detail)
     if done.code:
