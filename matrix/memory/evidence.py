@@ -1,56 +1,165 @@
-"""The way in: PTX and a launch to figures of the kernel's memory traffic."""
+"""The way in: PTX and a launch to what the memory system will do with it.
+
+    >>> found = memory_evidence(ptx, arguments, grid=(128, 64), target="sm_90")
+    >>> found.shared_wavefronts, found.lines[0]
+
+``arguments`` are dictionaries as the compile stage records them, one for each argument that the compiled
+kernel takes: ``{"name": "x", "kind": "tensor", "dtype": "fp16", "shape": [8192, 8192]}``, ``{"name": "n",
+"kind": "int", "value": 4096}``, or a ``descriptor`` with ``shape``, ``strides`` and ``block_shape``.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from matrix import ptx as ptx_text
+from matrix.memory.accesses import Kind
 from matrix.memory.blocks import prepare
-from matrix.memory.figures import InstructionFigures, instruction_figures
-from matrix.memory.launch import parameters, sample
+from matrix.memory.cost import Work, busy_us
+from matrix.memory.executed import executed, tcgen05_work
+from matrix.memory.figures import instruction_figures
+from matrix.memory.launch import DTYPE_BYTES, parameters, sample
 from matrix.memory.machine import Machine
 from matrix.memory.parsing import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from matrix.memory.launch import Sample
+    from matrix.memory.figures import InstructionFigures
     from matrix.memory.log import Log
-    from matrix.memory.parsing import Program
 
 WARP = 32
+SECTOR_BYTES = 32
+_LOADS = {Kind.GLOBAL_LOAD, Kind.ASYNC_COPY, Kind.BULK_LOAD}
+_STORES = {Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.BULK_STORE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """One evaluated launch."""
+class MemoryEvidence:
+    """A kernel's memory traffic: means a block over the grid, and the launch's ``busy_us`` by resource.
 
-    program: Program
-    sample: Sample
-    log: Log
-    instructions: list[InstructionFigures]
+    ``unknown`` is the share of requests (one a warp and instruction) whose addresses or whose execution
+    depend on loaded values; they are counted in no other figure. ``lines``: the same by source line and kind.
+    """
+
+    requests: float
+    unknown: float
+    shared_wavefronts: float
+    shared_wavefronts_ideal: float
+    global_load_sectors: float
+    global_store_sectors: float
+    global_sectors_ideal: float
+    global_bytes_used: float
+    bulk_bytes: float
+    executed_instructions: float
+    lanes_an_address: int
+    busy_us: dict[str, float] = field(default_factory=dict)
+    lines: list[dict[str, float | int | str]] = field(default_factory=list)
+    note: str = ""
 
 
-def evaluate(
+def memory_evidence(
     ptx: str,
     arguments: Sequence[Mapping[str, object]],
     grid: Sequence[int],
+    target: str,
     *,
-    signature: Mapping[str, str],
+    signature: Mapping[str, str] | None = None,
     threads: int = 0,
-) -> Evaluation:
-    """Run the kernel's integer code. Raises ``ValueError`` where the text is no kernel or states no block size."""
+) -> MemoryEvidence:
+    """Evaluate one launch. Raises ``ValueError`` where the text is no kernel or states no block size.
+
+    ``signature`` gives the type of each argument that the compiled kernel takes, in order; without one every
+    argument is taken. ``threads`` are a block's, for PTX that does not say.
+    """
     program = parse(ptx)
     block = program.threads or threads
     if block < WARP or block % WARP:
         raise ValueError(f"kernel {program.name}: {block} threads a block are no whole warps")
-    known = parameters(program, arguments, signature)
+    known = parameters(program, arguments, signature or _signature(arguments))
     blocks = sample(grid)
     x, y, z = (*grid, 1, 1, 1)[:3]
     with np.errstate(all="ignore"):
         prepared = prepare(program, known.symbols)
         log = Machine(prepared, known, blocks, (x, y, z), block).run()
         figures = instruction_figures(log, blocks, block)
-    return Evaluation(program=program, sample=blocks, log=log, instructions=figures)
+    ends = {start: part.end for start, part in prepared.blocks.items()}
+    done = executed(log, program, ends, blocks, tcgen05_work(ptx_text.matrix_ops(ptx)))
+    loads, stores = _sum(figures, "sectors", _LOADS), _sum(figures, "sectors", _STORES)
+    wavefronts, requests = _sum(figures, "wavefronts"), _sum(figures, "requests")
+    footprint = _footprint(arguments)
+    moved = [min(sectors * SECTOR_BYTES * blocks.total, footprint) for sectors in (loads, stores)]
+    work = Work(
+        blocks=blocks.total,
+        wavefronts=wavefronts,
+        sectors=loads + stores,
+        instructions=done.instructions,
+        special=done.special,
+        tensor_flop=done.tensor_flop,
+        dram_bytes=sum(moved),
+    )
+    return MemoryEvidence(
+        requests=round(requests, 2),
+        unknown=round(_sum(figures, "unknown") / requests, 4) if requests else 0.0,
+        shared_wavefronts=round(wavefronts, 2),
+        shared_wavefronts_ideal=round(_sum(figures, "wavefronts_ideal"), 2),
+        global_load_sectors=round(loads, 2),
+        global_store_sectors=round(stores, 2),
+        global_sectors_ideal=round(_sum(figures, "sectors_ideal"), 2),
+        global_bytes_used=round(_sum(figures, "bytes_used"), 2),
+        bulk_bytes=round(_sum(figures, "bulk_bytes"), 2),
+        executed_instructions=round(done.instructions, 1),
+        lanes_an_address=max((one.lanes_an_address for one in figures), default=0),
+        busy_us=busy_us(work, target),
+        lines=_lines(figures),
+        note=_note(log),
+    )
+
+
+def _sum(figures: Iterable[InstructionFigures], name: str, kinds: set[Kind] | None = None) -> float:
+    return float(sum(getattr(one, name) for one in figures if kinds is None or one.kind in kinds))
+
+
+def _signature(arguments: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    kinds = {"tensor": "*", "descriptor": "tensordesc", "int": "i64"}
+    return {str(argument["name"]): kinds.get(str(argument.get("kind")), "") for argument in arguments}
+
+
+def _footprint(arguments: Sequence[Mapping[str, object]]) -> float:
+    """Bytes of all tensors of the launch: what caches make of repeated reads, at best."""
+    sizes = [_bytes(argument) for argument in arguments if argument.get("kind") in ("tensor", "descriptor")]
+    return float(sum(sizes))
+
+
+def _bytes(argument: Mapping[str, object]) -> int:
+    shape = argument.get("shape")
+    count = math.prod(int(size) for size in shape) if isinstance(shape, (list, tuple)) else 0
+    return count * DTYPE_BYTES.get(str(argument.get("dtype")), 1)
+
+
+_PER_LINE = ("requests", "unknown", "wavefronts", "wavefronts_ideal", "sectors", "sectors_ideal", "bulk_bytes")
+
+
+def _lines(figures: Iterable[InstructionFigures]) -> list[dict[str, float | int | str]]:
+    """Figures by source line, kind and width; the most expensive first."""
+    found: dict[tuple[str, int, str, int], dict[str, float]] = {}
+    for one in figures:
+        row = found.setdefault((one.file, one.line, one.kind, one.width), dict.fromkeys(_PER_LINE, 0.0))
+        for name in _PER_LINE:
+            row[name] += getattr(one, name)
+    rows = sorted(found.items(), key=lambda item: -(item[1]["wavefronts"] + item[1]["sectors"]))
+    return [
+        {"file": file, "line": line, "kind": kind, "width": width, **{k: round(v, 2) for k, v in row.items()}}
+        for (file, line, kind, width), row in rows
+    ]
+
+
+def _note(log: Log) -> str:
+    notes = ["cut off: figures are of what was evaluated by then"] if log.cut else []
+    notes += [f"{log.sampled_loops} loops sampled"] if log.sampled_loops else []
+    notes += [f"{log.unknown_branches} branches depend on loaded values"] if log.unknown_branches else []
+    return "; ".join(notes)

@@ -41,9 +41,9 @@ class InstructionFigures:
 
     index: int
     op: str
-    kind: str
+    kind: Kind
     line: int
-    file: int
+    file: str
     width: int
     requests: float = 0.0
     unknown: float = 0.0
@@ -97,7 +97,7 @@ def _figures_of(found: dict[int, InstructionFigures], touch: Touch) -> Instructi
         figures = InstructionFigures(
             index=instruction.index,
             op=instruction.op,
-            kind=str(touch.access.kind),
+            kind=touch.access.kind,
             line=line,
             file=file,
             width=touch.access.width,

@@ -26,7 +26,7 @@ _BASE = 1 << 40
 # Where a parameter's own bytes (a descriptor) lie: below every pointer, and it must fit 32 bits.
 _PARAM_BASE = 0x7000_0000
 _PARAM_STEP = 1 << 12
-_DTYPE_BYTES = {
+DTYPE_BYTES = {
     "fp64": 8,
     "int64": 8,
     "fp32": 4,
@@ -77,8 +77,8 @@ def parameters(
     left = list(program.params)
     for name, kind in signature.items():
         argument = by_name.get(name, {})
-        if argument.get("kind") == "descriptor" and left and left[0][2]:
-            _describe(found, left, argument)
+        if argument.get("kind") == "descriptor" and left:
+            _describe(found, left, argument, storages)
         elif left:
             parameter = left.pop(0)
             found.values[parameter[0]] = _value(argument, kind, parameter[1], storages)
@@ -88,18 +88,35 @@ def parameters(
     return found
 
 
-def _describe(found: Parameters, left: list[tuple[str, str, int]], argument: Mapping[str, object]) -> None:
-    """A host-side descriptor: 128 bytes, then its shape and strides."""
+def _describe(
+    found: Parameters,
+    left: list[tuple[str, str, int]],
+    argument: Mapping[str, object],
+    storages: dict[object, int],
+) -> None:
+    """A host-side descriptor: 128 bytes or, where the target has no copy engine, a pointer with its shape.
+
+    Shape and strides follow, flags (how to pad and round) between the two times that a pointer brings them.
+    """
     shape, strides, block = (_numbers(argument.get(key)) for key in ("shape", "strides", "block_shape"))
-    name = left.pop(0)[0]
-    address = _PARAM_BASE + len(found.symbols) * _PARAM_STEP
-    found.symbols[name] = address
-    found.maps[address] = host_map(_DTYPE_BYTES.get(str(argument.get("dtype")), 1), shape, block)
-    for value in (*shape, *strides):
-        if not left or left[0][2]:
-            return
-        parameter = left.pop(0)
-        found.values[parameter[0]] = constant(value, np.int64 if parameter[1].endswith("64") else np.int32)
+    name, _, size = left.pop(0)
+    if size:
+        address = _PARAM_BASE + len(found.symbols) * _PARAM_STEP
+        found.symbols[name] = address
+        found.maps[address] = host_map(DTYPE_BYTES.get(str(argument.get("dtype")), 1), shape, block)
+    else:
+        found.values[name] = _value(argument, "*", "u64", storages)
+        _describe_shape(found, left, (*shape, *strides))
+    while left and left[0][1] == "u8":
+        found.values[left.pop(0)[0]] = constant(0, np.int16)
+    _describe_shape(found, left, (*shape, *strides))
+
+
+def _describe_shape(found: Parameters, left: list[tuple[str, str, int]], values: Sequence[int]) -> None:
+    for value in values:
+        if left and not left[0][2]:
+            name, kind, _ = left.pop(0)
+            found.values[name] = constant(value, np.int64 if kind.endswith("64") else np.int32)
 
 
 def _value(

@@ -7,7 +7,7 @@ Blocks of inline assembly are instructions like any other, their own labels incl
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix import ptx
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(")
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s+)?(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)(?:\[(\d+)\])?")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.MULTILINE)
+_CALLED = re.compile(r"@\[ (?:.*/)?([^:/\]]+):(\d+):\d+")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
 _OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^\s,]+")
 _LABEL = re.compile(r"([\w$]+):(?!:)\s*")
@@ -42,7 +43,7 @@ class Instruction:
     guard: str
     negated: bool
     operands: list[str]
-    location: tuple[int, int]  # file number and line; zeros where the PTX does not say
+    location: tuple[str, int]  # file name and line; empty and 0 where the PTX does not say
     results: tuple[str, ...] = ()
 
     @property
@@ -72,7 +73,6 @@ class Program:
     labels: dict[str, list[int]]
     params: list[tuple[str, str, int]]  # name, PTX type, bytes of an array (0 for a scalar)
     threads: int
-    files: dict[int, str] = field(default_factory=dict)
 
     def target(self, label: str, at: int) -> int | None:
         """The index that a branch at ``at`` to ``label`` goes to: the nearest of that name."""
@@ -89,7 +89,8 @@ def parse(text: str) -> Program:
     declared = text[entry.end() : opening]
     instructions: list[Instruction] = []
     labels: dict[str, list[int]] = {}
-    for kind, value, location in _statements(text[opening + 1 :]):
+    files = {number: (one if not two else two).rpartition("/")[2] for number, one, two in _FILE.findall(text)}
+    for kind, value, location in _statements(text[opening + 1 :], files):
         if kind == "label":
             labels.setdefault(value, []).append(len(instructions))
         else:
@@ -102,26 +103,20 @@ def parse(text: str) -> Program:
         labels=labels,
         params=[(name, kind, int(size or 0)) for kind, name, size in _PARAM.findall(declared)],
         threads=ptx.threads(text),
-        files={int(number): _path(one, two) for number, one, two in _FILE.findall(text)},
     )
 
 
-def _path(directory: str, name: str) -> str:
-    return f"{directory}/{name}" if name else directory
-
-
-def _statements(body: str) -> Iterator[tuple[str, str, tuple[int, int]]]:
+def _statements(body: str, files: dict[str, str]) -> Iterator[tuple[str, str, tuple[str, int]]]:
     """Labels and instructions in order, each with the source line in force; ends with the kernel's body."""
-    location, open_text = (0, 0), ""
+    location, open_text = ("", 0), ""
     for raw in body.split("\n"):
-        line = raw.partition("//")[0].strip()
+        line, _, comment = raw.partition("//")
+        line = line.strip()
         if not line:
             continue
         if line[0] == "." and not open_text:
             if line.startswith(".loc"):
-                words = line.split(None, 3)
-                # Line 0 is what the compiler made up: the line before it is the better answer.
-                location = (int(words[1]), int(words[2])) if words[2] != "0" else location
+                location = _located(line, comment, files) or location
                 continue
             if line.startswith((".section", ".entry", ".visible", ".func")):
                 return
@@ -130,6 +125,21 @@ def _statements(body: str) -> Iterator[tuple[str, str, tuple[int, int]]]:
             continue  # a statement over several lines
         yield from ((kind, value, location) for kind, value in _split(open_text))
         open_text = ""
+
+
+def _located(line: str, comment: str, files: dict[str, str]) -> tuple[str, int] | None:
+    """The user's own line of a ``.loc``: of what was inlined the outermost call, which its comment tells.
+
+    None for line 0, which the compiler made up, and for the lines of inline assembly: the line before stands.
+    """
+    called = _CALLED.findall(comment)
+    if called:
+        name, number = called[-1]
+        return name, int(number)
+    if not comment:
+        return None
+    words = line.split(None, 3)
+    return (files.get(words[1], ""), int(words[2])) if words[2] != "0" else None
 
 
 def _split(text: str) -> Iterator[tuple[str, str]]:
@@ -144,7 +154,7 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
             yield "instruction", statement
 
 
-def _instruction(statement: str, index: int, location: tuple[int, int]) -> Instruction | None:
+def _instruction(statement: str, index: int, location: tuple[str, int]) -> Instruction | None:
     match = _STATEMENT.match(statement)
     if match is None:
         return None

@@ -1,0 +1,86 @@
+"""How often a block's warps execute what: instructions, special functions, matrix work."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matrix.memory.launch import Sample
+    from matrix.memory.log import Log
+    from matrix.memory.operations import Array
+    from matrix.memory.parsing import Instruction, Program
+
+_SPECIAL = ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div.full", "div.approx")
+_SHAPE = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
+_TYPES = re.compile(r"\.(e\dm\d|[bt]?f\d+|[su]\d+)\b")
+# Against a 16-bit type: how long one multiplication of this type takes on the tensor cores.
+_EFFORT = {"e4m3": 0.5, "e5m2": 0.5, "s8": 0.5, "u8": 0.5, "tf32": 2.0, "f64": 16.0}
+_WARPGROUP = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """A block's executions, means over the grid: warp instructions, of them special functions, 16-bit FLOP."""
+
+    instructions: float
+    special: float
+    tensor_flop: float
+
+
+def executed(log: Log, program: Program, ends: dict[int, int], sample: Sample, tcgen05_flop: float) -> Executed:
+    """``ends`` gives the end of each basic block, ``tcgen05_flop`` the work of one ``tcgen05.mma``."""
+    weights = np.asarray(sample.weights)
+    known: dict[int, tuple[int, int, float, float]] = {}
+    totals = np.zeros(3)
+    for visit in log.visits:
+        if visit.start not in known:
+            known[visit.start] = _profile(program.instructions[visit.start : ends[visit.start]], tcgen05_flop)
+        count, special, by_warp, by_block = known[visit.start]
+        warps = _mean(visit.warps, weights) * visit.weight
+        blocks = _mean(visit.warps > 0, weights) * visit.weight
+        totals += (count * warps, special * warps, by_warp * warps + by_block * blocks)
+    return Executed(instructions=float(totals[0]), special=float(totals[1]), tensor_flop=float(totals[2]))
+
+
+def _mean(by_block: Array, weights: Array) -> float:
+    return float(by_block @ weights)
+
+
+def _profile(instructions: Iterable[Instruction], tcgen05_flop: float) -> tuple[int, int, float, float]:
+    """Of one run through a basic block: instructions, special functions, FLOP a warp and FLOP a block."""
+    count = special = 0
+    by_warp = by_block = 0.0
+    for instruction in instructions:
+        op = instruction.op
+        count += 1
+        special += op.startswith(_SPECIAL)
+        if op.startswith("mma"):
+            by_warp += _flop(op)
+        elif op.startswith("wgmma.mma_async"):
+            by_warp += _flop(op) / _WARPGROUP
+        elif op.startswith("tcgen05.mma"):
+            by_block += tcgen05_flop
+    return count, special, by_warp, by_block
+
+
+def _flop(op: str) -> float:
+    """Multiplications and additions of one matrix instruction, weighted by its operands' type."""
+    shape = _SHAPE.search(op)
+    if shape is None:
+        return 0.0
+    rows, columns, depth = (int(size) for size in shape.groups())
+    types = _TYPES.findall(op)
+    operand = types[1] if len(types) > 1 else ""
+    return 2.0 * rows * columns * depth * _EFFORT.get(operand, 1.0)
+
+
+def tcgen05_work(names: Iterable[str]) -> float:
+    """The mean FLOP of ``tcgen05.mma`` instructions as :func:`matrix.ptx.matrix_ops` names them; 0 if unknown."""
+    found = [_flop(f".{name.removeprefix('tcgen05.mma.')}") for name in names if name.startswith("tcgen05.mma")]
+    return sum(found) / len(found) if found else 0.0
