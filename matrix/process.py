@@ -1,23 +1,26 @@
-"""One worker process and the pipe to it. The parent survives whatever happens on the other side."""
+"""One worker process and the socket to it. The parent survives whatever happens on the other side."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import selectors
 import signal
-import subprocess
+import socket
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from matrix.child import Ends, Started, WorkerSpec, readable
 
-_MAIN = Path(__file__).parent / "worker" / "__main__.py"
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from matrix.child import Child
+
+__all__ = ["Died", "TimedOut", "Worker", "WorkerSpec"]
+
 _TAIL_BYTES = 4096
 _LOG_LIMIT_BYTES = 8 << 20
 START_TIMEOUT_S = 180.0
@@ -29,18 +32,6 @@ class Died(Exception):
 
 class TimedOut(Exception):
     """The worker did not answer in time and was killed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSpec:
-    """What a worker is for. ``start`` is the first message: kind, profile, limits."""
-
-    environment: str
-    target: str
-    interpreter: Path
-    variables: tuple[tuple[str, str], ...]
-    start: dict[str, Any]
-    main: Path = _MAIN
 
 
 class Worker:
@@ -55,26 +46,15 @@ class Worker:
         descriptor, name = tempfile.mkstemp(prefix="worker-", suffix=".log", dir=logs)
         os.close(descriptor)
         self._log = Path(name)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._channel, self._theirs = socket.socketpair()
+        self._child: Child | None = None
 
     def start(self) -> dict[str, Any]:
         """Start the process and wait for its first message; ``{"ready": True, ...}`` when it is fit."""
         started = time.monotonic()
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                # -I implies -P and -E: nothing of the caller's becomes importable in the worker.
-                [str(self._spec.interpreter), "-I", str(self._spec.main)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=dict(self._spec.variables),
-                cwd=self._log.parent,
-                start_new_session=True,
-            )
-        if self._killed:
-            self.kill()
+        child = self._born()
         try:
-            self._write({**self._spec.start, "parent": os.getpid()})
+            self._write({**self._spec.start, "parent": child.parent})
             message = self._read(time.monotonic() + START_TIMEOUT_S)
         except TimedOut:
             reason = f"the worker did not start in {START_TIMEOUT_S:g} s"
@@ -104,38 +84,47 @@ class Worker:
             return log.read().decode(errors="replace")
         return ""
 
+    def hand(self, request: Mapping[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
+        """Send a request together with file descriptors; returns its one reply. Raises as :meth:`ask` does."""
+        try:
+            socket.send_fds(self._channel, [json.dumps(request).encode() + b"\n"], descriptors)
+        except OSError:
+            raise Died(self._ending()) from None
+        return self._read(time.monotonic() + START_TIMEOUT_S)
+
     def kill(self) -> None:
         """End the worker and everything it started. Safe from any thread and more than once."""
         self._killed = True
-        if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._child is not None:
+            self._child.kill()
+        elif self._spec.parent is not None:
+            self._spec.parent.interrupt()
 
     def close(self) -> None:
         """End the worker, politely where it is idle, and remove its log."""
-        process = self._process
-        if process is not None:
-            if process.stdin:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
-            try:
-                process.wait(timeout=0 if self._killed else 5)
-            except subprocess.TimeoutExpired:
-                self.kill()
-                process.wait()
-            # A compiler that the worker started may outlive it; its group goes with it.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if process.stdout:
-                process.stdout.close()
+        self._theirs.close()
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+        if self._child is not None:
+            self._child.wait(0 if self._killed else 5)
+            self._child.close()
+        self._channel.close()
         self._log.unlink(missing_ok=True)
 
+    def _born(self) -> Child:
+        """The process: forked where there is a warm parent, else started."""
+        with self._theirs, self._log.open("ab") as log:
+            ends = Ends(channel=self._theirs, log=log.fileno(), folder=self._log.parent)
+            warm = self._spec.parent.fork(self._spec, ends) if self._spec.parent else None
+            self._child = child = warm or Started(self._spec, ends)
+        if self._killed:
+            self.kill()
+        return child
+
     def _write(self, message: Mapping[str, Any]) -> None:
-        assert self._process is not None and self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except (BrokenPipeError, OSError):
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
             raise Died(self._ending()) from None
 
     def _read(self, deadline: float) -> dict[str, Any]:
@@ -149,23 +138,21 @@ class Worker:
         return message
 
     def _chunk(self, deadline: float) -> bytes:
-        assert self._process is not None and self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
-            selector.register(descriptor, selectors.EVENT_READ)
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                self.kill()
-                raise TimedOut
-        return os.read(descriptor, 1 << 16)
+        if not readable(self._channel, deadline - time.monotonic()):
+            self.kill()
+            raise TimedOut
+        try:
+            return self._channel.recv(1 << 16)
+        except ConnectionResetError:  # it ended with a request unread
+            return b""
 
     def _ending(self) -> str:
         """How the process ended, in words."""
-        assert self._process is not None
-        try:
-            code = self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
+        assert self._child is not None
+        code = self._child.wait(10)
+        if code is None:
             self.kill()
-            return "the worker closed its pipe and did not end"
+            return "the worker closed its socket and did not end"
         if code < 0:
             name = signal.Signals(-code).name
             hint = ", perhaps out of memory" if -code == signal.SIGKILL and not self._killed else ""

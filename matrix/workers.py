@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomllib
 
+from matrix.child import WorkerSpec
 from matrix.occupancy import target_limits
-from matrix.process import WorkerSpec
+from matrix.warm import WarmParent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 _MEMORY_SHARE = 0.8
 # torch and triton map this much address space before they do anything.
 _MEMORY_FLOOR_BYTES = 12 << 30
+
+# What warm parents have imported. Triton's interpreter is chosen when triton is imported, by the worker then.
+_TORCH = ("numpy", "torch")
+_TRITON = ("triton", "matrix.worker.collect", "matrix.worker.compile")
+# A fork of a process that has touched a GPU cannot use it, so workers for one are started afresh.
+_IMPORTED = {"interpret": _TORCH, "collect": _TRITON, "compile": _TRITON}
+# One thread a worker: the pool already has a worker a core.
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +42,7 @@ class WorkerHome:
     pythonpath: Sequence[str]
     scratch: Path
     memory_bytes: int
+    _parents: dict[tuple[str, ...], WarmParent] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def spec(self, kind: str, target: str = "", *, gpu: str = "") -> WorkerSpec:
         """The specification of a worker of ``kind``; compile workers are for one ``target``, others may be for
@@ -57,7 +67,28 @@ class WorkerHome:
             interpreter=self.interpreter,
             variables=tuple(sorted(variables.items())),
             start=start,
+            parent=self._parent(_IMPORTED.get(kind, ())),
         )
+
+    def close(self) -> None:
+        """End the warm parents. They end with this object in any case."""
+        for parent in self._parents.values():
+            parent.close()
+
+    def _parent(self, imports: tuple[str, ...]) -> WarmParent | None:
+        """The process that has these modules imported; with triton, it is itself a fork of the one with torch."""
+        if imports and imports not in self._parents:
+            self._parents[imports] = WarmParent(
+                WorkerSpec(
+                    environment=self.environment,
+                    target="",
+                    interpreter=self.interpreter,
+                    variables=tuple(sorted({**self.variables, **_ONE_THREAD}.items())),
+                    start={"kind": "parent", "imports": imports},
+                    parent=self._parent(_TORCH) if imports == _TRITON else None,
+                )
+            )
+        return self._parents.get(imports)
 
 
 def memory_share(host: Host, slots: int) -> int:
@@ -66,11 +97,7 @@ def memory_share(host: Host, slots: int) -> int:
 
 
 def _settings(kind: str) -> dict[str, str]:
-    # One thread a worker: the pool already has a worker a core.
-    settings = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    if kind == "interpret":
-        settings["TRITON_INTERPRET"] = "1"  # read when triton is imported
-    return settings
+    return {**_ONE_THREAD, **({"TRITON_INTERPRET": "1"} if kind == "interpret" else {})}
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import socket
 import sys
 import threading
 
@@ -34,6 +35,14 @@ class Channel:
     def requests(self) -> Iterator[dict[str, Any]]:
         for line in self._in:
             yield json.loads(line)
+
+    def socket(self) -> socket.socket:
+        """The requests' end as a socket, for who is sent file descriptors too."""
+        return socket.socket(fileno=os.dup(self._in.fileno()))
+
+    def close(self) -> None:
+        self._in.close()
+        self._out.close()
 
     def send(self, message: dict[str, Any]) -> None:
         with self._lock:

@@ -26,7 +26,11 @@ def main() -> int:
     start = next(requests, None)
     if start is None:
         return 0
-    _die_with(start["parent"])
+    die_with(start["parent"])
+    if start["kind"] == "parent":
+        from matrix.worker.parent import serve
+
+        return serve(channel, start["imports"])
     _limit_memory(start.get("memory_bytes"))
     sys.path.extend(start.get("pythonpath", ()))
     with tempfile.TemporaryDirectory(prefix="matrix-worker-", dir=start.get("scratch")) as cache:
@@ -90,15 +94,18 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent dies, however that dies; Linux only."""
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when its parent dies, however that dies; Linux only. 0: not any more.
+
+    What counts is the parent's thread that started this process.
+    """
     import ctypes
     import signal
 
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL if parent else 0)
+        if parent and os.getppid() != parent:  # it died before we asked
             sys.exit(1)
 
 
