@@ -21,11 +21,14 @@ REQUEST_TIMEOUT_S = 180.0
 
 
 class Crew:
-    """Workers by name. Each may be asked from one thread at a time; several at the same time."""
+    """Workers by name; more *hands* of one name may be asked where many can work at once.
+
+    Each worker may be asked from one thread at a time.
+    """
 
     def __init__(self, specs: Mapping[str, WorkerSpec], logs: Path) -> None:
         self._specs, self._logs = specs, logs
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[tuple[str, int], Worker] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -37,9 +40,11 @@ class Crew:
             worker.close()
         self._workers.clear()
 
-    def ask(self, name: str, request: dict[str, Any], timeout_s: float = REQUEST_TIMEOUT_S) -> dict[str, Any]:
+    def ask(
+        self, name: str, request: dict[str, Any], timeout_s: float = REQUEST_TIMEOUT_S, *, hand: int = 0
+    ) -> dict[str, Any]:
         """The part that the worker called ``name`` replies with; a worker that is lost replies by its outcome."""
-        worker, problem = self._ready(name)
+        worker, problem = self._ready(name, hand)
         if worker is None:
             return problem
         part: dict[str, Any] = {}
@@ -51,24 +56,29 @@ class Crew:
         except Died as death:
             part = _lost(Outcome.CRASH, str(death), worker)
         if part.get("restart"):
-            self._dismiss(name)
+            self._dismiss(name, hand)
         return part
 
-    def _ready(self, name: str) -> tuple[Worker | None, dict[str, Any]]:
-        if name in self._workers:
-            return self._workers[name], {}
+    def one_hand_each(self) -> None:
+        """End all but each name's first worker: nothing else may use the GPU while something is timed."""
+        for name, hand in [key for key in self._workers if key[1]]:
+            self._dismiss(name, hand)
+
+    def _ready(self, name: str, hand: int) -> tuple[Worker | None, dict[str, Any]]:
+        if (name, hand) in self._workers:
+            return self._workers[name, hand], {}
         worker = Worker(self._specs[name], self._logs)
         ready = worker.start()
         if not ready.get("ready"):
             worker.close()
             return None, {"detail": "", **ready}
         with self._lock:
-            self._workers[name] = worker
+            self._workers[name, hand] = worker
         return worker, {}
 
-    def _dismiss(self, name: str) -> None:
+    def _dismiss(self, name: str, hand: int) -> None:
         with self._lock:
-            worker = self._workers.pop(name, None)
+            worker = self._workers.pop((name, hand), None)
         if worker is not None:
             worker.close()
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matrix.stations import Station
     from matrix.workers import WorkerHome
 
+# What one more worker may take of a GPU's memory beside its tensors: the context, code, libraries.
+_MEMORY_A_HAND_BYTES = 12 << 30
 # At the points that are timed, what is timed must be right; the dimensions proper have points of their own.
 _AT_TIMING_POINTS = ("values",)
 
@@ -52,9 +54,17 @@ class Checked:
 
 
 def check(
-    desk: Desk, found: Sequence[Station], planned: Iterable[PlannedCell], tick: Callable[[], None], timeout_s: float
+    desk: Desk,
+    found: Sequence[Station],
+    planned: Iterable[PlannedCell],
+    tick: Callable[[], None],
+    *,
+    timeout_s: float,
+    jobs: int,
 ) -> list[Checked]:
-    """Every planned cell, in the order planned. Each environment's cells are shared out over its target's GPUs."""
+    """Every planned cell, in the order planned. Each environment's cells are shared out over its target's GPUs,
+    and there over several workers: most of the time goes into compiling and into references, not into kernels.
+    """
     order = [cell for cell in planned if cell.stage is Stage.CORRECTNESS]
     done: dict[str, Checked] = {}
     waiting: dict[tuple[str, str], queue.SimpleQueue[PlannedCell]] = {}
@@ -68,22 +78,30 @@ def check(
             continue
         tick()
 
-    def serve(station: Station, environment: str) -> None:
+    def serve(station: Station, environment: str, hand: int) -> None:
         cells = waiting.get((station.gpu.target, environment))
         while cells is not None:
             try:
                 cell = cells.get_nowait()
             except queue.Empty:
                 return
-            done[cell.cell.id] = _check(desk, station, cell, timeout_s)
+            done[cell.cell.id] = _check(desk, station, cell, timeout_s, hand)
             tick()
 
     pairs = [(station, name) for station in found for target, name in waiting if target == station.gpu.target]
-    at_once(pairs, lambda pair: serve(*pair))
+    places = [(*pair, hand) for pair in pairs for hand in range(_hands(pair[0], len(pairs), jobs))]
+    at_once(places, lambda place: serve(*place))
+    for station in found:
+        station.crew.one_hand_each()
     return [done[cell.cell.id] for cell in order]
 
 
-def _check(desk: Desk, station: Station, planned: PlannedCell, timeout_s: float) -> Checked:
+def _hands(station: Station, pairs: int, jobs: int) -> int:
+    """How many workers of one environment fit on a GPU and on the host's cores."""
+    return max(1, min(jobs // pairs, station.gpu.memory_bytes // (_MEMORY_A_HAND_BYTES * pairs)))
+
+
+def _check(desk: Desk, station: Station, planned: PlannedCell, timeout_s: float, hand: int) -> Checked:
     request: dict[str, Any] = {
         "op": "correctness",
         "path": str(planned.case.path),
@@ -93,7 +111,7 @@ def _check(desk: Desk, station: Station, planned: PlannedCell, timeout_s: float)
     if not _has_dimensions(planned):
         request["dimensions"] = list(_AT_TIMING_POINTS)
     started = datetime.datetime.now(datetime.UTC)
-    answer = station.crew.ask(planned.cell.environment, request, timeout_s)
+    answer = station.crew.ask(planned.cell.environment, request, timeout_s, hand=hand)
     part = {"config": "", "kernels": [], "figures": {}, "dimensions": [], "digests": {}, "seconds": 0.0, **answer}
     if lasting([part]):
         entry = {"started_at": started.isoformat(), "part": part, "gpu_uuid": station.gpu.uuid}

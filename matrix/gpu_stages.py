@@ -64,6 +64,7 @@ class GpuStages:
     logs: Path
     plan: TimingPlan
     timeout_s: float
+    jobs: int
     board: Board
 
     def execute(self, planned: Sequence[PlannedCell]) -> GpuResults:
@@ -74,7 +75,7 @@ class GpuStages:
         with stations(self.host.gpus, self.host.nvml, homes, self.baseline, self.logs, say) as found:
             right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
             tick = self.board.task("correctness", len(right))
-            checked = check(self.desk, found, right, tick, self.timeout_s)
+            checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
             timings = self._time(found, cells, checked)
             gpus = tuple(_gpu_meta(station, timings) for station in found)
         dimensions = tuple(dimension_records(checked, run_id=self.run_id, host=self.host_name))

@@ -138,9 +138,15 @@ def cells_of(
     """The cells of one environment at the stages after import, in case file order."""
     for item in collected:
         for case in item.cases:
-            for stage in request.stages:
+            for stage in _stages(request):
                 for target in _targets(stage, request):
-                    yield from _points(environment, triton_version, case, stage, target, request.cases)
+                    yield from _points(environment, triton_version, case, stage, target, request)
+
+
+def _stages(request: Request) -> list[Stage]:
+    """The stages asked for, and correctness before timing in any case."""
+    wanted = {*request.stages, *((Stage.CORRECTNESS,) if Stage.TIMING in request.stages else ())}
+    return [stage for stage in Stage if stage in wanted]
 
 
 def _targets(stage: Stage, request: Request) -> Sequence[str]:
@@ -159,20 +165,20 @@ def _targets(stage: Stage, request: Request) -> Sequence[str]:
 
 
 def _points(
-    environment: str, version: str, case: CaseInfo, stage: Stage, target: str, globs: Sequence[str]
+    environment: str, version: str, case: CaseInfo, stage: Stage, target: str, request: Request
 ) -> Iterator[PlannedCell]:
     why = _absence(case, version, target)
-    for params in points_of(case, stage):
+    for params in _points_of(case, stage, request):
         cell = Cell.of(environment, target, case.name, params)
-        if selected(cell, globs):
+        if selected(cell, request.cases):
             outcome = str(Outcome.UNSUPPORTED) if why else ""
             yield PlannedCell(cell=cell, stage=stage, case=case, params=params, outcome=outcome, reason=why)
 
 
-def points_of(case: CaseInfo, stage: Stage) -> list[Mapping[str, Any]]:
+def _points_of(case: CaseInfo, stage: Stage, request: Request) -> list[Mapping[str, Any]]:
     """The case's points at a stage. What is timed must be right: correctness has the timing's points too."""
-    own = list(case.points.get(stage, ()))
-    if stage is Stage.CORRECTNESS:
+    own = list(case.points.get(stage, ())) if stage in request.stages else []
+    if stage is Stage.CORRECTNESS and Stage.TIMING in request.stages:
         own += [point for point in case.points.get(Stage.TIMING, ()) if point not in own]
     return own
 

@@ -120,6 +120,7 @@ class Run:
             logs=bench.scratch,
             plan=self.timing_plan,
             timeout_s=self.configuration.timeouts_s[Stage.INTERPRET],
+            jobs=self.jobs,
             board=self.board,
         )
         results = stages.execute(planned)

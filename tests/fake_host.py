@@ -49,7 +49,8 @@ def fake_host(count: int = 1) -> GpuHost:
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have workers of kind ``gpu`` start with the fake device."""
+    """Have workers of kind ``gpu`` start with the fake device, which has no bandwidth to measure."""
+    monkeypatch.setattr("matrix.stations._figures", lambda *_: {"copy_gb_s": 4000.0, "matmul_bf16_tflop_s": 700.0})
     original = WorkerHome.spec
 
     def spec(self: WorkerHome, kind: str, target: str = "", **more: Any) -> WorkerSpec:

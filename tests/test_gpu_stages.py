@@ -90,14 +90,15 @@ def folder(workshop: Workshop, tmp_path: Path) -> Path:
 
 def test_what_is_right_is_timed_and_every_row_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished = run(folder, monkeypatch).execute()
-    cells = pd.read_parquet(finished.folder / "cells.parquet").set_index(["environment", "case", "stage"])
-    for environment in PAIR:
-        assert set(cells.loc[(environment, "right", "correctness")].outcome) == {"passed"}
-        assert set(cells.loc[(environment, "wrong", "correctness")].outcome) == {"wrong"}
-        assert set(cells.loc[(environment, "dies", "correctness")].outcome) == {"crash"}
-        assert set(cells.loc[(environment, "wrong", "timing")].outcome) == {"not_run"}
-    timed = cells.loc[(PAIR[0], "wrong", "timing")].iloc[0]
-    assert "not timed, since its correctness is wrong" in timed.reason
+    cells = pd.read_parquet(finished.folder / "cells.parquet")
+    outcomes = cells.groupby(["case", "stage"]).outcome.unique().map(list)
+    assert outcomes["right", "correctness"] == ["passed"]
+    assert outcomes["right", "timing"] in (["passed"], ["invalid"])
+    assert outcomes["wrong", "correctness"] == ["wrong"]
+    assert outcomes["wrong", "timing"] == ["not_run"]
+    assert outcomes["dies", "correctness"] == ["crash"]
+    reasons = cells[(cells.case == "wrong") & (cells.stage == "timing")].reason
+    assert reasons.str.contains("not timed, since its correctness is wrong").any()
     arms = pd.read_parquet(finished.folder / "timings.parquet")
     assert sorted(arms.role) == ["baseline", "candidate", "control"]
     assert set(arms.case) == {"right"}

@@ -65,7 +65,7 @@ def clock_mhz(before: np.ndarray, after: np.ndarray) -> float | None:
     Rows are a multiprocessor, its cycles and the time in ns; of several of one multiprocessor, the last counts.
     """
     size = 1 + int(max(before[:, 0].max(), after[:, 0].max()))
-    marks = np.zeros((2, size, 2), dtype=np.int64)
+    marks: np.ndarray = np.zeros((2, size, 2), dtype=np.int64)
     for mark, rows in zip(marks, (before, after)):
         mark[rows[:, 0]] = rows[:, 1:]
     first, second = marks

@@ -53,7 +53,7 @@ def poisoned(functions: Iterable[Any], poison: LanePoison) -> Iterator[None]:
     functions = list(functions)
     tl.load = load
     try:
-        with _own_cache(functions):
+        with _own_cache(functions, poison):
             yield
     finally:
         tl.load = original
@@ -80,25 +80,36 @@ def _reads_past_blocks(pointer: Any, args: Any, kwargs: dict[str, Any]) -> bool:
     return bool(getattr(element, "is_block", bool)() and element.element_ty.is_floating())
 
 
+# Code compiled with poison, by function and poison: its points share it as they share the code that is measured.
+# The function itself is kept so that its id stays its own.
+_poisoned_code: dict[tuple[int, LanePoison], tuple[Any, dict[str, dict[Any, Any]]]] = {}
+
+
 @contextlib.contextmanager
-def _own_cache(functions: list[Any]) -> Iterator[None]:
+def _own_cache(functions: list[Any], poison: LanePoison) -> Iterator[None]:
     """Let code compiled meanwhile meet neither the memory nor the disk cache of what is really measured."""
     before = os.environ.get("TRITON_CACHE_DIR")
-    _forget(functions)
-    with tempfile.TemporaryDirectory(prefix="matrix-lanes-") as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["TRITON_CACHE_DIR"]
-            else:
-                os.environ["TRITON_CACHE_DIR"] = before
-            _forget(functions)
+    root = before or tempfile.gettempdir()
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(root, f"poison-{POISONS.index(poison)}")  # noqa: PTH118
+    real = [_swap(function, _poisoned_code.get((id(function), poison), (None, {}))[1]) for function in functions]
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TRITON_CACHE_DIR"]
+        else:
+            os.environ["TRITON_CACHE_DIR"] = before
+        for function, code in zip(functions, real):
+            _poisoned_code[id(function), poison] = (function, _swap(function, code))
 
 
-def _forget(functions: list[Any]) -> None:
-    for function in functions:
-        for name in ("cache", "device_caches"):  # before and since 3.3
-            if hasattr(function, name):
-                getattr(function, name).clear()
+def _swap(function: Any, code: dict[str, dict[Any, Any]]) -> dict[str, dict[Any, Any]]:
+    """Put ``code`` into the function's in-memory caches; returns what they held."""
+    held = {}
+    for name in ("cache", "device_caches"):  # before and since 3.3
+        if hasattr(function, name):
+            cache = getattr(function, name)
+            held[name] = dict(cache)
+            cache.clear()
+            cache.update(code.get(name, {}))
+    return held
