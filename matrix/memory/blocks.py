@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matrix.memory.accesses import Access, Kind, kind_of
+from matrix.memory.liveness import carried
 from matrix.memory.loops import Exit, Loop
 from matrix.memory.operations import Array, dtype_of, operation
 from matrix.memory.slices import needed, spans
@@ -74,7 +75,7 @@ def prepare(program: Program, symbols: dict[str, int]) -> Prepared:
     return Prepared(
         program=program,
         blocks=blocks,
-        loops=_loops(program, blocks, writers, symbols),
+        loops=_loops(program, blocks, wanted, writers, symbols),
         merged=merged,
         loads_decide=any(_reads_shared(program.instructions[index]) for index in wanted),
     )
@@ -154,7 +155,11 @@ def constant(value: int, dtype: type) -> Array:
 
 
 def _loops(
-    program: Program, blocks: dict[int, Block], writers: dict[str, list[int]], symbols: dict[str, int]
+    program: Program,
+    blocks: dict[int, Block],
+    wanted: set[int],
+    writers: dict[str, list[int]],
+    symbols: dict[str, int],
 ) -> dict[int, Loop]:
     """Every place that a branch goes back to, with all that is needed to step over its iterations."""
     ends: dict[int, int] = {}
@@ -163,11 +168,9 @@ def _loops(
             ends[block.goes_to] = max(ends.get(block.goes_to, 0), block.end)
     found = {}
     for begin, end in ends.items():
-        inside = {name for name, places in writers.items() if any(begin <= place < end for place in places)}
-        # Names without a "%" belong to one block of inline assembly.
-        carried = tuple(sorted(name for name in inside if len(writers[name]) > 1 and name[0] == "%"))
         exits = _exits(program, blocks, writers, symbols, (begin, end))
-        found[begin] = Loop(begin=begin, end=end, carried=carried, exits=exits)
+        handed_on = carried(program, blocks, wanted, (begin, end))
+        found[begin] = Loop(begin=begin, end=end, carried=handed_on, exits=exits)
     return found
 
 

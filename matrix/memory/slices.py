@@ -33,7 +33,7 @@ def needed(program: Program, blocks: Sequence[tuple[int, int]]) -> set[int]:
         for name in instruction.results:
             writers.setdefault(name, []).append(instruction.index)
     starts = [start for start, _ in blocks]
-    wanted: list[Use] = [(name, i.index) for i in program.instructions for name in _roots(i)]
+    wanted: list[Use] = [(name, i.index) for i in program.instructions for name in roots(i)]
     found: set[int] = set()
     while wanted:
         name, reader = wanted.pop()
@@ -41,7 +41,7 @@ def needed(program: Program, blocks: Sequence[tuple[int, int]]) -> set[int]:
         for index in _reaching(program, writers.get(name, ()), start, reader):
             if index not in found:
                 found.add(index)
-                wanted += [(source, index) for source in _inputs(program.instructions[index])]
+                wanted += [(source, index) for source in inputs(program.instructions[index])]
     return found
 
 
@@ -59,7 +59,7 @@ def _reaching(program: Program, writers: Sequence[int], start: int, reader: int)
     yield from writers
 
 
-def _roots(instruction: Instruction) -> list[str]:
+def roots(instruction: Instruction) -> list[str]:
     """The registers that must be known to say what this instruction does to memory or to control."""
     if instruction.op.startswith(_ENDS):
         return [instruction.guard] if instruction.guard else []
@@ -71,7 +71,7 @@ def _roots(instruction: Instruction) -> list[str]:
     return [*names, instruction.guard] if instruction.guard else names
 
 
-def _inputs(instruction: Instruction) -> list[str]:
+def inputs(instruction: Instruction) -> list[str]:
     # What a load yields depends on memory alone; its address is asked for as a root.
     if instruction.op.startswith(("ld.", "atom", "mbarrier", "ldmatrix")):
         return [instruction.guard] if instruction.guard else []
