@@ -6,6 +6,7 @@ A worker that dies, hangs or poisons its CUDA context is replaced when it is nex
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 from matrix.model import Outcome
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matrix.process import WorkerSpec
 
 REQUEST_TIMEOUT_S = 180.0
+_MOST_WORKERS = 64
 
 
 class Crew:
@@ -29,6 +31,9 @@ class Crew:
     def __init__(self, specs: Mapping[str, WorkerSpec], logs: Path) -> None:
         self._specs, self._logs = specs, logs
         self._workers: dict[tuple[str, int], Worker] = {}
+        # A worker ends with the thread that started it (that is what Linux takes for its parent), so the
+        # threads that start workers live as long as the crew, whoever asks.
+        self._starters = ThreadPoolExecutor(max_workers=_MOST_WORKERS)
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -39,6 +44,7 @@ class Crew:
             worker.kill()
             worker.close()
         self._workers.clear()
+        self._starters.shutdown()
 
     def ask(
         self, name: str, request: dict[str, Any], timeout_s: float = REQUEST_TIMEOUT_S, *, hand: int = 0
@@ -68,7 +74,7 @@ class Crew:
         if (name, hand) in self._workers:
             return self._workers[name, hand], {}
         worker = Worker(self._specs[name], self._logs)
-        ready = worker.start()
+        ready = self._starters.submit(worker.start).result()
         if not ready.get("ready"):
             worker.close()
             return None, {"detail": "", **ready}

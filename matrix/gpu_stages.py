@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +74,14 @@ class GpuStages:
             return GpuResults()
         homes, say = self.desk.homes, self.board.say
         with stations(self.host.gpus, self.host.nvml, homes, self.baseline, self.logs, say) as found:
+            started = time.monotonic()
             right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
             tick = self.board.task("correctness", len(right))
             checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
+            began = time.monotonic()
+            say(f"correctness: {len(right)} cells on {len(found)} GPU(s) in {began - started:.0f} s")
             timings = self._time(found, cells, checked)
+            say(f"timing: {len(timings.cells)} cells in {time.monotonic() - began:.0f} s")
             gpus = tuple(_gpu_meta(station, timings) for station in found)
         dimensions = tuple(dimension_records(checked, run_id=self.run_id, host=self.host_name))
         measured = tuple(each.measured for each in checked)
@@ -120,16 +125,16 @@ class GpuStages:
 def _gpu_meta(station: Station, timings: Timings) -> dict[str, Any]:
     """One GPU as run.json tells of it, with how much of the timing's wall time it worked for the arms."""
     gpu = station.gpu
-    own = {arm.cell_id + arm.tuning: arm for arm in timings.arms if arm.gpu_uuid == gpu.uuid}
-    walls = {(arm.case, arm.params): arm for arm in own.values() if arm.role is Role.BASELINE}
+    # The figures of a whole cell stand in each of its arms' rows: once a cell.
+    cells = [arm for arm in timings.arms if arm.gpu_uuid == gpu.uuid and arm.role is Role.BASELINE]
     return {
         **{k: v for k, v in dataclasses.asdict(gpu).items() if k != "capability"},
         "target": gpu.target,
         **station.figures,
-        "timing_wall_s": sum(arm.wall_seconds for arm in walls.values()),
-        "arms_gpu_s": sum(arm.arms_us for arm in walls.values()) / 1e6,
-        "flushes_gpu_s": sum(arm.gpu_us - arm.arms_us for arm in walls.values()) / 1e6,
-        "setup_s": sum(arm.setup_seconds for arm in walls.values()),
+        "timing_wall_s": sum(arm.wall_seconds for arm in cells),
+        "arms_gpu_s": sum(arm.arms_us for arm in cells) / 1e6,
+        "flushes_gpu_s": sum(arm.gpu_us - arm.arms_us for arm in cells) / 1e6,
+        "setup_s": sum(arm.setup_seconds for arm in cells),
     }
 
 

@@ -142,8 +142,8 @@ class Stopwatch:
                     plan=self.plan,
                     read=self.station.read,
                 )
-                competition = arms[self.baseline].competitor()
                 traffic = arms[self.baseline].traffic()
+                competition = arms[self.baseline].competitor()
                 return replace(base, record=record, failures=failed, competition=competition, traffic=traffic)
             except ArmFailed as failure:
                 failed |= self._blame(failure, spot, failed)
