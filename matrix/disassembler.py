@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import itertools
 import re
 import subprocess
 import tempfile
@@ -75,15 +76,16 @@ def _bisected(codes: list[bytes], target: str) -> list[str]:
 
 
 def _batch(codes: list[bytes], target: str) -> list[str]:
-    instructions = _addresses(_run_nvdisasm(b"".join(codes), target))
+    instructions = iter(_addresses(_run_nvdisasm(b"".join(codes), target)))
     texts, start = [], 0
     for code in codes:
-        end = start + len(code)
-        inside = [(address - start, text) for address, text in instructions if start <= address < end]
-        if len(inside) * INSTRUCTION_BYTES != len(code):
+        # They come in the order of their addresses.
+        inside = list(itertools.islice(instructions, len(code) // INSTRUCTION_BYTES))
+        expected = range(start, start + len(code), INSTRUCTION_BYTES)
+        if [address for address, _ in inside] != list(expected):
             raise UnreadableCodeError(f"nvdisasm printed {len(inside)} instructions for {len(code)} bytes")
-        texts.append(_labelled(inside, base=start))
-        start = end
+        texts.append(_labelled([(address - start, text) for address, text in inside], base=start))
+        start += len(code)
     return texts
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _VALUE = re.compile(r"%[\w.$-]+(?:#\d+)?")
 _QUOTED_OR_LOC = re.compile(r'"(?:[^"\\]|\\.)*"|\bloc\(')
+_ONE_LOCATION = re.compile(r" ?\bloc\((#?[\w.$-]*)\)$")
 _QUOTED_OR_PAREN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]')
 _RESULTS = re.compile(r"^(%[\w.$-]+(?::\d+)?(?:, %[\w.$-]+(?::\d+)?)*) = ")
 _NAME = re.compile(r'^"?([A-Za-z_][\w.]*)"?')
@@ -104,6 +105,8 @@ def parse(text: str) -> Module:
 
 def without_locations(line: str) -> tuple[str, str]:
     """The line with every ``loc(...)`` removed, and the content of the last one."""
+    if line.count("loc(") < 2 and (only := _ONE_LOCATION.search(line)):  # as nearly all lines are
+        return line[: only.start()].rstrip(), only[1]
     kept, last, position = [], "", 0
     while match := _QUOTED_OR_LOC.search(line, position):
         if match[0].startswith('"'):

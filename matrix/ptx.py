@@ -50,6 +50,8 @@ def matrix_ops(ptx: str) -> dict[str, int]:
 
     ``tcgen05.mma`` has its shape in a descriptor; where that is no constant, only the kind is named.
     """
+    if "mma" not in ptx:  # most kernels have none
+        return {}
     found = Counter(_mma_name(match[1], match[2]) for match in _MMA.finditer(ptx))
     calls = list(_TCGEN05.finditer(ptx))
     if calls:
