@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix import cubin, disassembler, hazards, ir, ptx, sass
 from matrix.errors import ExitCode, MatrixError
+from matrix.memory.evidence import memory_evidence
 from matrix.occupancy import WARP_SIZE, occupancy
 from matrix.records import KernelFacts
 
@@ -20,8 +21,21 @@ if TYPE_CHECKING:
 
     _Loaded = tuple["Artifacts", cubin.CubinFunction]
 
+# Figures that facts and matrix.memory.evidence name alike.
+_MEMORY = (
+    "shared_wavefronts",
+    "shared_wavefronts_ideal",
+    "global_load_sectors",
+    "global_store_sectors",
+    "global_sectors_ideal",
+    "global_bytes_used",
+    "bulk_bytes",
+    "lanes_an_address",
+    "executed_instructions",
+    "busy_us",
+)
 # Part of every cache key of facts: raise it when the facts of the same artefacts change.
-EVIDENCE_VERSION = 1
+EVIDENCE_VERSION = 2
 
 
 class EvidenceError(MatrixError):
@@ -108,7 +122,31 @@ def facts(
         cubin_hash=_hash(artifacts.cubin),
         sass_hash=_hash(function.text),
         hazards=[asdict(hazard) for hazard in hazards.hazards(artifacts.ttir)],
+        **_memory(kernel, artifacts.ptx, target),
     )
+
+
+def _memory(kernel: Mapping[str, Any], text: str, target: str) -> dict[str, Any]:
+    """Figures of the launch's memory traffic; none where the launch is not known or cannot be evaluated."""
+    if not kernel.get("grid") or not text:
+        return {}
+    try:
+        found = memory_evidence(
+            text,
+            kernel["arguments"],
+            kernel["grid"],
+            target,
+            signature=kernel["signature"],
+            threads=int(kernel["num_warps"]) * WARP_SIZE,
+        )
+    except ValueError as error:
+        return {"memory_note": str(error)}
+    return {
+        "memory_unknown": found.unknown,
+        "memory_note": found.note,
+        "memory_lines": found.lines,
+        **{name: getattr(found, name) for name in _MEMORY},
+    }
 
 
 def _loaded(kernel: Mapping[str, Any], read_artifact: Callable[[str], bytes]) -> _Loaded | MatrixError:

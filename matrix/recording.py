@@ -6,6 +6,7 @@ import datetime
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from matrix.cache import key_of
 from matrix.expectations import met
 from matrix.model import CPU, Cell, Outcome, Stage, format_params
 from matrix.records import CellRecord, KernelFacts, KernelRecord
@@ -194,9 +195,10 @@ class Clerk:
 
 
 def fact_key(target: str, kernel: Mapping[str, Any]) -> str:
-    """What a kernel's facts depend on: its artefacts, its launch shape and the target's limits."""
+    """What a kernel's facts depend on: its artefacts, its launch and the target's limits."""
     digests = ",".join(f"{kind}={digest}" for kind, digest in sorted(kernel["artifacts"].items()))
-    return f"{target}|{kernel['num_warps']}|{kernel['shared_bytes']}|{digests}"
+    launch = key_of({name: kernel.get(name) for name in ("grid", "arguments", "signature")})
+    return f"{target}|{kernel['num_warps']}|{kernel['shared_bytes']}|{launch}|{digests}"
 
 
 def expectations_of(collected: Iterable[Collected]) -> dict[str, CaseInfo]:

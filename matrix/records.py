@@ -53,7 +53,9 @@ class CellRecord:
 class KernelFacts:
     """What the generated code of one kernel shows. Counts are SASS instructions, not executions.
 
-    ``*_bits`` count accesses by width, ``{"128": 4}``; ``occupancy_share`` is of the target's warps.
+    ``*_bits`` count accesses by width, ``{"128": 4}``; ``occupancy_share`` is of the target's warps. From
+    ``shared_wavefronts`` on: executions, evaluated from the PTX and the launch (:mod:`matrix.memory`), means a
+    block; None where the launch is not known. ``busy_us`` is the launch's, by resource.
     """
 
     registers: int
@@ -93,6 +95,19 @@ class KernelFacts:
     cubin_hash: str
     sass_hash: str
     hazards: list[dict[str, str | int]] = field(default_factory=list)
+    shared_wavefronts: float | None = None
+    shared_wavefronts_ideal: float | None = None
+    global_load_sectors: float | None = None
+    global_store_sectors: float | None = None
+    global_sectors_ideal: float | None = None
+    global_bytes_used: float | None = None
+    bulk_bytes: float | None = None
+    lanes_an_address: int | None = None  # of an atomic, at most: they take turns
+    executed_instructions: float | None = None
+    memory_unknown: float | None = None  # share of requests that no figure counts
+    memory_note: str | None = None
+    busy_us: dict[str, float] | None = None
+    memory_lines: list[dict[str, float | int | str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,13 +211,16 @@ def _read(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -
         hint = "the file is damaged or no Parquet; the run's other files may still be read"
         raise StorageError(f"{path} cannot be read: {error}", hint=hint) from error
     version = (table.schema.metadata or {}).get(b"triton_matrix_schema")
-    missing = [name for name in schema.names if name not in table.schema.names]
+    absent = [field for field in schema if field.name not in table.schema.names]
+    missing = [field.name for field in absent if not field.nullable]
     if version is None or missing:
         lacks = f"it lacks {', '.join(missing)}" if missing else "it does not say so"
         raise StorageError(f"{path} is not a table of triton-matrix: {lacks}", hint="name a run folder")
     if int(version) > SCHEMA_VERSION:
         hint = "upgrade triton-matrix"
         raise StorageError(f"{path} has schema {int(version)}, this version knows {SCHEMA_VERSION}", hint=hint)
+    for field in absent:  # figures that came later: unknown in a table from before
+        table = table.append_column(field, pa.nulls(len(table), field.type))
     if cells is not None:
         table = table.filter(pc.is_in(table.column("cell_id"), pa.array(sorted(cells), pa.string())))
     return _rows(table.select(schema.names))

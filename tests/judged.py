@@ -16,7 +16,9 @@ _STARTED = dt.datetime(2026, 11, 30, tzinfo=dt.timezone.utc)
 
 def facts(**given: object) -> KernelFacts:
     """An ordinary kernel: no spills, full occupancy, wide accesses."""
-    values = {f.name: _EMPTY.get(str(f.type), {}) for f in dataclasses.fields(KernelFacts)}
+    values = {
+        f.name: None if "None" in str(f.type) else _EMPTY.get(str(f.type), {}) for f in dataclasses.fields(KernelFacts)
+    }
     values |= {"dtypes": [], "hazards": [], "sass_hash": "a", "occupancy_limit": "warps"}
     values |= {"registers": 32, "occupancy_blocks": 16, "occupancy_share": 1.0, "code_bytes": 4096}
     values |= {"global_load_bits": {"128": 4}, "global_store_bits": {"128": 4}, **given}

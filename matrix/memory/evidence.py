@@ -153,7 +153,7 @@ def _lines(figures: Iterable[InstructionFigures]) -> list[dict[str, float | int 
             row[name] += getattr(one, name)
     rows = sorted(found.items(), key=lambda item: -(item[1]["wavefronts"] + item[1]["sectors"]))
     return [
-        {"file": file, "line": line, "kind": kind, "width": width, **{k: round(v, 2) for k, v in row.items()}}
+        {"file": file, "line": line, "kind": str(kind), "width": width, **{k: round(v, 2) for k, v in row.items()}}
         for (file, line, kind, width), row in rows
     ]
 

@@ -147,9 +147,7 @@ class _Counter:
         for width, batch in self._far.items():
             _add_sectors(batch, width)
 
-    def _rows(
-        self, touch: Touch, figures: InstructionFigures, address: Array | None, active: Array | None
-    ) -> _Rows:
+    def _rows(self, touch: Touch, figures: InstructionFigures, address: Array | None, active: Array | None) -> _Rows:
         return _Rows(touch, address, active, self._threads, self._weights, figures)
 
 

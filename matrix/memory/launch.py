@@ -67,9 +67,7 @@ class Parameters:
     maps: dict[int, TensorMap] = field(default_factory=dict)
 
 
-def parameters(
-    program: Program, arguments: Sequence[Mapping[str, object]], signature: Mapping[str, str]
-) -> Parameters:
+def parameters(program: Program, arguments: Sequence[Mapping[str, object]], signature: Mapping[str, str]) -> Parameters:
     """Every PTX parameter's value: the launch's arguments in order, then what Triton itself appends."""
     found = Parameters(symbols={_SHARED_SYMBOL: 0})
     by_name = {str(argument["name"]): argument for argument in arguments}
@@ -119,9 +117,7 @@ def _describe_shape(found: Parameters, left: list[tuple[str, str, int]], values:
             found.values[name] = constant(value, np.int64 if kind.endswith("64") else np.int32)
 
 
-def _value(
-    argument: Mapping[str, object], kind: str, ptx_type: str, storages: dict[object, int]
-) -> Array | None:
+def _value(argument: Mapping[str, object], kind: str, ptx_type: str, storages: dict[object, int]) -> Array | None:
     if kind.startswith("*") or argument.get("kind") == "tensor":
         storage = argument.get("storage", len(storages) + 1000)
         base = storages.setdefault(storage, (len(storages) + 1) * _BASE)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(")
-_PARAM = re.compile(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s+)?(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)(?:\[(\d+)\])?")
+_PARAM = re.compile(
+    r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s+(?:\.ptr\s+)?(?:\.\w+\s+(?:\d+\s+)?)*([\w$]+)(?:\[(\d+)\])?"
+)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.MULTILINE)
 _CALLED = re.compile(r"@\[ (?:.*/)?([^:/\]]+):(\d+):\d+")
 _STATEMENT = re.compile(r"(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DOTALL)
@@ -29,7 +31,17 @@ _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\d+))?")
 _NO_RESULT = {
     *("st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "cp", "wgmma", "mbarrier", "fence"),
     *("membar", "tensormap", "stmatrix", "prefetch", "prefetchu", "tcgen05", "griddepcontrol", "setmaxnreg"),
-    *("call", "nanosleep", "applypriority", "discard", "multimem", "st_async", "pmevent", "brkpt", "clusterlaunchcontrol"),
+    *(
+        "call",
+        "nanosleep",
+        "applypriority",
+        "discard",
+        "multimem",
+        "st_async",
+        "pmevent",
+        "brkpt",
+        "clusterlaunchcontrol",
+    ),
 }
 _WITH_RESULT = ("mbarrier.try_wait", "mbarrier.test_wait", "tcgen05.ld")
 

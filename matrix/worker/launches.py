@@ -102,7 +102,7 @@ class Recorder:
                 function=function,
                 compiled=compiled,
                 grid=_grid(grid, bound),
-                arguments=[_argument(name, bound[name]) for name in function.arg_names if name in bound],
+                arguments=_arguments([(name, bound[name]) for name in function.arg_names if name in bound]),
                 stage_seconds=dict(self._stage_seconds),
             )
         )
@@ -175,6 +175,20 @@ def _grid(grid: Any, bound: dict[str, Any]) -> list[int] | None:
     values = grid(bound) if callable(grid) else grid
     values = (values,) if isinstance(values, int) else tuple(values)
     return [int(v) for v in (*values, 1, 1)[:3]]
+
+
+def _arguments(named: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """The arguments of one launch. Tensors of one storage have its number, so that aliases are seen as such."""
+    described = [_argument(name, value) for name, value in named]
+    storages: dict[int, int] = {}
+    for (_, value), description in zip(named, described):
+        tensor = getattr(value, "base", value) if description["kind"] == "descriptor" else value
+        if isinstance(tensor, torch.Tensor):
+            place = tensor.untyped_storage().data_ptr()
+            # Storages that hold nothing, on the meta device too, all lie at 0.
+            description["storage"] = storages.setdefault(place or -id(tensor), len(storages))
+            description["offset_bytes"] = tensor.storage_offset() * tensor.element_size()
+    return described
 
 
 def _argument(name: str, value: Any) -> dict[str, Any]:
