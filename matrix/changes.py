@@ -95,6 +95,12 @@ class CodeReason(enum.StrEnum):
     OCCUPANCY_GAINED = "occupancy_gained"
     VECTOR_WIDTH_LOST = "vector_width_lost"
     VECTOR_WIDTH_GAINED = "vector_width_gained"
+    SHARED_TRAFFIC_MULTIPLIED = "shared_traffic_multiplied"
+    SHARED_TRAFFIC_REDUCED = "shared_traffic_reduced"
+    GLOBAL_TRAFFIC_MULTIPLIED = "global_traffic_multiplied"
+    GLOBAL_TRAFFIC_REDUCED = "global_traffic_reduced"
+    EXECUTION_MULTIPLIED = "execution_multiplied"
+    EXECUTION_REDUCED = "execution_reduced"
     EXCHANGE_MULTIPLIED = "exchange_multiplied"
     EXCHANGE_REDUCED = "exchange_reduced"
     ASYNC_COPIES_LOST = "async_copies_lost"
@@ -189,6 +195,27 @@ VECTOR_WIDTH = Pair(
     worse_title="narrower global accesses",
     better_title="wider global accesses",
 )
+SHARED_TRAFFIC = Pair(
+    worse=CodeReason.SHARED_TRAFFIC_MULTIPLIED,
+    better=CodeReason.SHARED_TRAFFIC_REDUCED,
+    severity=37,
+    worse_title="more shared-memory traffic",
+    better_title="less shared-memory traffic",
+)
+GLOBAL_TRAFFIC = Pair(
+    worse=CodeReason.GLOBAL_TRAFFIC_MULTIPLIED,
+    better=CodeReason.GLOBAL_TRAFFIC_REDUCED,
+    severity=37,
+    worse_title="more global-memory traffic",
+    better_title="less global-memory traffic",
+)
+EXECUTION = Pair(
+    worse=CodeReason.EXECUTION_MULTIPLIED,
+    better=CodeReason.EXECUTION_REDUCED,
+    severity=37,
+    worse_title="more instructions executed",
+    better_title="fewer instructions executed",
+)
 EXCHANGE = Pair(
     worse=CodeReason.EXCHANGE_MULTIPLIED,
     better=CodeReason.EXCHANGE_REDUCED,
@@ -239,6 +266,9 @@ PAIRS = (
     SPILL_SIZE,
     OCCUPANCY,
     VECTOR_WIDTH,
+    SHARED_TRAFFIC,
+    GLOBAL_TRAFFIC,
+    EXECUTION,
     EXCHANGE,
     ASYNC_COPIES,
     CONFIGURATION,

@@ -1,8 +1,9 @@
 """Whether the code of one kernel got riskier: plain rules over two sets of facts.
 
-Counts are not costs: barriers doubled where a kernel got faster. So a rule here says "risk", never "slower",
-and each is a plain function of :data:`RULES` that a better one may replace. A rule compares both ways with
-one definition of a loss, so that swapping baseline and candidate turns every loss into its gain.
+Counts are not costs: barriers doubled where a kernel got faster. So memory traffic is judged by what it costs
+(:func:`memory_cost`), counts only where that is not known, and a rule says "risk", never "slower". Each is a
+plain function of :data:`RULES` that a better one may replace. A rule compares both ways with one definition
+of a loss, so that swapping baseline and candidate turns every loss into its gain.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import operator
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from matrix import changes
+from matrix import changes, traffic
 from matrix.changes import Direction
 
 if TYPE_CHECKING:
@@ -126,21 +127,41 @@ def matrix_type(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thres
     return _judged(changes.MATRIX_TYPE, operator.lt, (before, after), text, (before, after))
 
 
+def memory_cost(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
+    """The launch's estimated time, told by what moved it most; counts of exchanges where there is no estimate."""
+    found = traffic.compared(baseline, candidate, thresholds)
+    if found is None:
+        return exchange(baseline, candidate, thresholds)
+
+    def lost(before: float, after: float) -> bool:
+        return _multiplied(before, after, thresholds.cost_ratio, thresholds.cost_growth_us)
+
+    before_us, after_us = found.estimates
+    text = f"{found.text}, estimate {before_us:.1f} to {after_us:.1f} us"
+    if found.resource is traffic.Resource.SHARED:
+        text += f"; {_exchange_text(baseline, candidate)}"
+    return _judged(_TRAFFIC[found.resource], lost, found.estimates, text, found.values)
+
+
+_TRAFFIC = {
+    traffic.Resource.SHARED: changes.SHARED_TRAFFIC,
+    traffic.Resource.GLOBAL: changes.GLOBAL_TRAFFIC,
+    traffic.Resource.EXECUTION: changes.EXECUTION,
+}
+
+
 def exchange(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
     """Barriers, shuffles and shared stores: how the threads of a block exchange data. One reason."""
-    signals = [
-        ("barriers", baseline.barriers, candidate.barriers, thresholds.barrier_growth),
-        ("shuffles", baseline.shuffles, candidate.shuffles, thresholds.shuffle_growth),
-        ("shared stores", _stores(baseline), _stores(candidate), thresholds.shared_store_growth),
-    ]
     ratio = thresholds.exchange_ratio
+    growths = (thresholds.barrier_growth, thresholds.shuffle_growth, thresholds.shared_store_growth)
+    signals = [(*counts, growth) for counts, growth in zip(_exchanges(baseline, candidate), growths, strict=True)]
     grown = sum(_multiplied(before, after, ratio, growth) for _, before, after, growth in signals)
     shrunk = sum(_multiplied(after, before, ratio, growth) for _, before, after, growth in signals)
 
     def lost(down: int, up: int) -> bool:
         return up - down >= thresholds.exchange_signals
 
-    text = ", ".join(f"{name} {_step(before, after)}" for name, before, after, _ in signals)
+    text = _exchange_text(baseline, candidate)
     values = (baseline.barriers + baseline.shuffles, candidate.barriers + candidate.shuffles)
     return _judged(changes.EXCHANGE, lost, (shrunk, grown), text, values)
 
@@ -171,7 +192,7 @@ RULES: tuple[Rule, ...] = (
     spills,
     occupancy,
     vector_width,
-    exchange,
+    memory_cost,
     async_copies,
     shared_memory,
     code_size,
@@ -213,6 +234,18 @@ def _step(before: float, after: float) -> str:
 
 def _resources(facts: KernelFacts) -> tuple[str, int, int, int]:
     return facts.sass_hash, facts.registers, facts.shared_bytes, facts.stack_bytes
+
+
+def _exchanges(baseline: KernelFacts, candidate: KernelFacts) -> list[tuple[str, int, int]]:
+    return [
+        ("barriers", baseline.barriers, candidate.barriers),
+        ("shuffles", baseline.shuffles, candidate.shuffles),
+        ("shared stores", _stores(baseline), _stores(candidate)),
+    ]
+
+
+def _exchange_text(baseline: KernelFacts, candidate: KernelFacts) -> str:
+    return ", ".join(f"{name} {_step(before, after)}" for name, before, after in _exchanges(baseline, candidate))
 
 
 def _stores(facts: KernelFacts) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.changes import Direction
+from matrix.memory.cost import estimate_us
 from matrix.records import Verdict
 from matrix.wording import NOTHING, TIMES, change, number, phrase
 
@@ -55,6 +56,7 @@ _TOLD_WHEN_EQUAL = {
     "global_load_bits",
     "code_bytes",
 }
+_ROUNDED_FROM = 10.0
 FACTS = (
     Fact(key="registers", label="Registers a thread", words=("register",)),
     Fact(key="stack_bytes", label="Stack (spills)", unit="B", words=("spill", "stack")),
@@ -65,9 +67,16 @@ FACTS = (
     Fact(key="occupancy_blocks", label="Blocks an SM", words=("occupancy", "blocks")),
     Fact(key="occupancy_share", label="Occupancy", unit="%", words=("occupancy", "blocks")),
     Fact(key="occupancy_limit", label="Occupancy limited by", words=("occupancy", "fit")),
-    Fact(key="barriers", label="Barriers", words=("barrier", "exchange")),
-    Fact(key="shuffles", label="Shuffles", words=("shuffle", "exchange")),
-    Fact(key="shared_stores", label="Shared stores", words=("exchange", "shared_store")),
+    Fact(key="estimate_us", label="Estimated time", unit="us", words=("traffic", "execution")),
+    Fact(key="shared_wavefronts", label="Shared wavefronts a block", words=("shared_traffic",)),
+    Fact(key="shared_wavefronts_ideal", label="Shared wavefronts without conflicts"),
+    Fact(key="global_load_sectors", label="Global sectors loaded a block", words=("global_traffic",)),
+    Fact(key="global_store_sectors", label="Global sectors stored a block", words=("global_traffic",)),
+    Fact(key="global_sectors_ideal", label="Global sectors, all coalesced"),
+    Fact(key="executed_instructions", label="Warp instructions a block", words=("execution",)),
+    Fact(key="barriers", label="Barriers", words=("barrier", "exchange", "shared_traffic")),
+    Fact(key="shuffles", label="Shuffles", words=("shuffle", "exchange", "shared_traffic")),
+    Fact(key="shared_stores", label="Shared stores", words=("exchange", "shared_store", "shared_traffic")),
     Fact(key="shared_loads", label="Shared loads", words=("shared_load",)),
     Fact(key="atomics", label="Atomics", words=("atomic",)),
     Fact(key="matrix_ops", label="Matrix instructions (PTX)", words=("matrix", "mma")),
@@ -155,8 +164,12 @@ def _own_row(verdict: VerdictRecord) -> list[FactRow]:
 def _side(record: KernelRecord, fact: Fact) -> object:
     if fact.key == "total":
         return record.seconds.get(fact.key)
+    if fact.key == "estimate_us":
+        return round(estimate_us(record.facts.busy_us), 1) if record.facts.busy_us else None
     owner = record.facts if hasattr(record.facts, fact.key) else record
-    return getattr(owner, fact.key)
+    value = getattr(owner, fact.key)
+    # Means over a grid are mostly whole; three digits would hide them.
+    return round(value) if isinstance(value, float) and value >= _ROUNDED_FROM else value
 
 
 def _fact_row(fact: Fact, before: object, after: object, direction: str) -> FactRow:

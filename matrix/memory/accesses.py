@@ -49,7 +49,7 @@ def kind_of(instruction: Instruction) -> Access | None:
 
 
 @functools.cache
-def _classified(op: str, operands: int) -> Access | None:  # noqa: PLR0911 - a table
+def _classified(op: str, operands: int) -> Access | None:  # noqa: C901, PLR0911 - a table
     parts = op.split(".")
     match parts[0]:
         case "ld" if "param" not in parts:
@@ -94,7 +94,7 @@ def _atomic(parts: list[str], op: str, position: int) -> Access:
 
 def _bulk(parts: list[str]) -> Access | None:
     """Plain bytes: ``cp.async.bulk.shared::cluster.global... [to], [from], size``; waits are no access."""
-    if len(parts) < 5 or "global" not in parts:  # noqa: PLR2004
+    if len(parts) < 5 or "global" not in parts:
         return None
     shared = next((i for i, part in enumerate(parts) if part.startswith("shared")), -1)
     load = 0 <= shared < parts.index("global")

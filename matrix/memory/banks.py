@@ -59,7 +59,7 @@ def _fewest(distinct: Array) -> Array:
 
 
 def matrix_wavefronts(addresses: Array, active: Array, matrices: int) -> tuple[Array, Array]:
-    """ldmatrix and stmatrix: eight lanes give the rows, of 16 bytes, of each matrix in turn."""
+    """Ldmatrix and stmatrix: eight lanes give the rows, of 16 bytes, of each matrix in turn."""
     lanes = 8 * matrices
     rows = addresses[:, :lanes].reshape(-1, 8)
     on = active[:, :lanes].reshape(-1, 8)

@@ -22,8 +22,6 @@ _ENDS = ("bra", "ret", "exit", "trap")
 # Instructions whose result depends on other lanes, or that waits: evaluated by name in matrix.memory.machine.
 SPECIAL = ("shfl", "elect", "mbarrier.try_wait", "mbarrier.test_wait", "ld.param")
 
-Source = "str | Array | None"
-
 
 @dataclass(slots=True)
 class Step:
@@ -139,7 +137,7 @@ def _source(operand: str, symbols: dict[str, int], dtype: type) -> Any:
 
 def _number(text: str) -> int | None:
     if text[:2] in ("0f", "0F", "0d", "0D"):
-        return int(text[2:], 16)
+        return int(text[2:], 16)  # noqa: FURB166 - the bits of a float, not a number in base 15
     try:
         return int(text.rstrip("U"), 0)
     except ValueError:
@@ -227,7 +225,7 @@ def _comparisons(
     parts = instruction.op.split(".")
     if len(places) > 1 or instruction.guard:
         return None
-    if parts[0] == "setp" and len(parts) == 3 and dtype_of(parts[2]) is not None:  # noqa: PLR2004
+    if parts[0] == "setp" and len(parts) == 3 and dtype_of(parts[2]) is not None:
         step = _step(instruction, symbols, evaluated=True)
         return [Exit(step.sources, parts[1], value)] if step is not None else None
     if instruction.op == "not.pred":

@@ -14,6 +14,7 @@ import numpy as np
 
 from matrix.memory.accesses import Kind
 from matrix.memory.banks import matrix_wavefronts, wavefronts
+from matrix.memory.operations import Array
 from matrix.memory.sectors import most_on_one_address, sectors
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ if TYPE_CHECKING:
 
     from matrix.memory.launch import Sample
     from matrix.memory.log import Log, Touch
-    from matrix.memory.operations import Array
 
 WARP = 32
 _ROW_OF_BANKS = 128  # bytes; four sectors
-_ALL = np.ones((1, 1), np.bool_)
+_ALL: Array = np.ones((1, 1), np.bool_)
 _SHARED = {Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.SHARED_ATOMIC}
 _MATRICES = {Kind.LDMATRIX, Kind.STMATRIX}
 _GLOBAL = {Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC}
@@ -70,7 +70,7 @@ def _distinct(touches: Iterable[Touch]) -> Iterable[Touch]:
     """Touches that cost the same count once, with their weights summed: most of a loop's iterations do."""
     found: dict[tuple[object, ...], Touch] = {}
     for touch in touches:
-        key = (touch.instruction.index, touch.access.width, touch.sure, touch.extent)
+        key: tuple[object, ...] = (touch.instruction.index, touch.access.width, touch.sure, touch.extent)
         key += _pattern(touch.address, touch.active) + _pattern(touch.second, touch.second_active)
         known = found.get(key)
         if known is None:
@@ -156,7 +156,7 @@ class _Rows:
 
     __slots__ = ("active", "address", "blocks", "figures", "touch", "weights")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - one row of a table
+    def __init__(
         self,
         touch: Touch,
         address: Array | None,

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from matrix.memory.operations import Array
-
-    Value = Array | None
+    from matrix.memory.operations import Array, Value
 
 # Iterations after which a period is looked for; the first may be unlike all others. A pipeline of n buffers
 # needs 2n + 1 more; six equal steps tell a straight line from a counter that has not wrapped yet.
@@ -89,7 +87,7 @@ def _steady(values: list[tuple[Value, ...]], length: int, taken: Array | None) -
         if move is False:
             return None
         moves.append(move)
-    return tuple(moves)  # type: ignore[arg-type]  # False was returned above
+    return tuple(moves)
 
 
 def _move(series: tuple[Value, ...], length: int, taken: Array | None) -> Value | bool:

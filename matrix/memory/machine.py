@@ -14,8 +14,9 @@ import numpy as np
 from matrix.memory.accesses import Kind
 from matrix.memory.log import Log, Touch, Visit
 from matrix.memory.loops import History, jump
-from matrix.memory.operations import as_type, stored
+from matrix.memory.operations import Array, Value, as_type, stored
 from matrix.memory.tensormaps import TensorMap
+from matrix.memory.warps import WARP, elected, shuffled, special_registers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
     from matrix.memory.blocks import Block, Prepared, Step
     from matrix.memory.launch import Parameters, Sample
     from matrix.memory.loops import Exit, Loop
-    from matrix.memory.operations import Array
 
-    Value = Array | None
-
-WARP = 32
 # Steps after which an evaluation is cut off: about 0.3 s on one core.
 BUDGET = 40_000
 _UNSET = object()
-_TRUE = np.ones((1, 1), np.bool_)
+_TRUE: Array = np.ones((1, 1), np.bool_)
 
 
 class Machine:
@@ -45,7 +42,7 @@ class Machine:
         self._merged = prepared.merged
         self._parameters = parameters
         self._shape = (len(sample.blocks), threads)
-        self._registers: dict[str, Any] = _special_registers(sample, grid, threads)
+        self._registers: dict[str, Any] = special_registers(sample, grid, threads)
         self._maps = dict(parameters.maps)
         self._histories: dict[int, History] = {}
         self._alive: Array | None = None  # None: all lanes
@@ -133,7 +130,7 @@ class Machine:
                 self._registers[name] = None
                 continue
             old = self._registers.get(name, _UNSET)
-            if not partial or old is _UNSET or active is None and sure:
+            if not partial or old is _UNSET or (active is None and sure):
                 self._registers[name] = value
             elif value is None or old is None or not sure:
                 self._registers[name] = None
@@ -164,9 +161,11 @@ class Machine:
             case "mov":
                 return self._packed(step)
             case "elect":
-                return None, self._elected(active)
+                return None, elected(active, self._shape)
             case "shfl":
-                return self._shuffled(step), None
+                mode = step.instruction.op.split(".")[2]
+                operands = [self._read(source, np.int32) for source in step.sources[:3]]
+                return shuffled(mode, operands, self._shape[1]), None
         return (_TRUE,) * len(step.results)  # a wait ends, sooner or later
 
     def _loaded_parameter(self, step: Step) -> tuple[Value, ...]:
@@ -191,44 +190,6 @@ class Machine:
         for i, part in enumerate(known[1:], 1):
             total = total | ((part.astype(np.int64) & mask) << np.int64(bits * i))
         return (total.astype(f"i{bits * len(known) // 8}"),)
-
-    def _elected(self, active: Value) -> Array:
-        """One lane a warp: the first active one."""
-        lanes = np.arange(self._shape[1])[None, :] % WARP
-        if active is None:
-            return lanes == 0
-        rows = np.broadcast_to(active, self._shape).reshape(-1, WARP)
-        first = rows & (np.cumsum(rows, axis=1) == 1)
-        return first.reshape(self._shape)
-
-    def _shuffled(self, step: Step) -> Value:
-        """``shfl.sync``: PTX ISA; lanes out of range keep their own value."""
-        value, lane, clamp = (self._read(source, np.int32) for source in step.sources[:3])
-        if value is None or lane is None or clamp is None:
-            return None
-        threads = self._shape[1]
-        rows = np.broadcast_to(value, (value.shape[0], threads)).reshape(-1, WARP)
-        b = np.broadcast_to(lane, (lane.shape[0], threads)).reshape(-1, WARP)
-        own = np.arange(WARP, dtype=np.int32)[None, :]
-        c = int(clamp.flat[0])
-        segment, bound = (c >> 8) & 31, c & 31
-        low = own & segment
-        last = low | (bound & ~segment & 31)
-        mode = step.instruction.op.split(".")[2]
-        match mode:
-            case "up":
-                source, valid = own - b, own - b >= last
-            case "down":
-                source, valid = own + b, own + b <= last
-            case "bfly":
-                source, valid = own ^ b, (own ^ b) <= last
-            case _:
-                source = low | (b & ~segment & 31)
-                valid = source <= last
-        chosen = np.where(valid, source, own)
-        chosen = np.broadcast_to(chosen, (max(len(rows), len(chosen)), WARP))
-        rows = np.broadcast_to(rows, chosen.shape)
-        return np.take_along_axis(rows, chosen.astype(np.int64) & (WARP - 1), axis=1).reshape(-1, threads)
 
     def _touch(self, step: Step, active: Value, sure: bool) -> None:
         access = step.access
@@ -327,11 +288,9 @@ class Machine:
     def _leave(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
         """Where the lanes of a block go on."""
         last = block.last
-        if last is None:
-            return [(block.end, mask)]
-        if not last.op.startswith("bra"):
+        if last is not None and not last.op.startswith("bra"):
             return self._left(block, mask)
-        if block.goes_to is None:
+        if last is None or block.goes_to is None:
             return [(block.end, mask)]
         if block.start < self._doubtful_until:  # an "else" part is in doubt as its "then" part was
             self._doubtful_until = max(self._doubtful_until, block.goes_to)
@@ -340,15 +299,18 @@ class Machine:
         guard = self._registers.get(last.guard)
         if guard is None:
             return self._unknown_branch(block, mask)
-        goes = ~guard if last.negated else guard
-        goes = goes if mask is None else goes & mask
-        if not goes.any():
+        return self._parted(block, mask, ~guard if last.negated else guard)
+
+    def _parted(self, block: Block, mask: Value, condition: Array) -> list[tuple[int, Value]]:
+        """Both ways of a branch, each with its lanes, if it has any."""
+        goes = condition if mask is None else condition & mask
+        if not goes.any() or block.goes_to is None:
             return [(block.end, mask)]
         lanes = np.broadcast_to(mask if mask is not None else _TRUE, self._shape)
         stays = lanes & ~goes
-        if stays.any():
-            return [(block.goes_to, np.broadcast_to(goes, self._shape)), (block.end, stays)]
-        return [(block.goes_to, mask)]
+        if not stays.any():
+            return [(block.goes_to, mask)]
+        return [(block.goes_to, np.broadcast_to(goes, self._shape)), (block.end, stays)]
 
     def _left(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
         """Lanes that end here; guarded, the others go on."""
@@ -397,14 +359,3 @@ class Machine:
     def _operands(self, exit_: Exit) -> tuple[Value, Value]:
         first, second = exit_.sources
         return self._read(first), self._read(second)
-
-
-def _special_registers(sample: Sample, grid: tuple[int, int, int], threads: int) -> dict[str, Array]:
-    tid = np.arange(threads, dtype=np.int32)[None, :]
-    zero = np.zeros((1, 1), np.int32)
-    found = {"%tid.x": tid, "%tid.y": zero, "%tid.z": zero, "%laneid": tid % WARP, "%warpid": tid // WARP}
-    found |= {"%ntid.x": np.full((1, 1), threads, np.int32), "%ntid.y": zero + 1, "%ntid.z": zero + 1}
-    for axis, name in enumerate("xyz"):
-        found[f"%ctaid.{name}"] = np.array([[block[axis]] for block in sample.blocks], np.int32)
-        found[f"%nctaid.{name}"] = np.array([[grid[axis]]], np.int32)
-    return found

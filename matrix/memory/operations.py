@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Array = npt.NDArray[Any]
-Function = "Callable[..., Array]"
+Array: TypeAlias = npt.NDArray[Any]
+Value: TypeAlias = Array | None  # of a register: None is unknown
 
 _INT = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -88,7 +88,7 @@ def _multiplied(parts: list[str], kind: type) -> tuple[Callable[..., Array], tup
         wide = _wide(kind)
         return lambda a, b: a.astype(wide) * b, (kind,)
     if mode == "hi":
-        return (_high32 if np.dtype(kind).itemsize == 4 else _high64), (kind,)  # noqa: PLR2004
+        return (_high32 if np.dtype(kind).itemsize == 4 else _high64), (kind,)
     return np.multiply, (kind,)
 
 
@@ -154,7 +154,7 @@ def _shifted(parts: list[str], kind: type) -> tuple[Callable[..., Array], tuple[
 
 def _compared(parts: list[str], kind: type) -> tuple[Callable[..., Array], tuple[type, ...]] | None:
     function = _COMPARE.get(parts[1])
-    if function is None or len(parts) != 3:  # noqa: PLR2004 - setp.lt.and... combines a third operand
+    if function is None or len(parts) != 3:
         return None
     return function, (kind,)
 

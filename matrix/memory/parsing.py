@@ -101,7 +101,7 @@ def parse(text: str) -> Program:
     declared = text[entry.end() : opening]
     instructions: list[Instruction] = []
     labels: dict[str, list[int]] = {}
-    files = {number: (one if not two else two).rpartition("/")[2] for number, one, two in _FILE.findall(text)}
+    files = {number: (two or one).rpartition("/")[2] for number, one, two in _FILE.findall(text)}
     for kind, value, location in _statements(text[opening + 1 :], files):
         if kind == "label":
             labels.setdefault(value, []).append(len(instructions))

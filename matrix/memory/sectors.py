@@ -26,8 +26,8 @@ def sectors(addresses: Array, active: Array, width: int) -> tuple[Array, Array, 
 def most_on_one_address(addresses: Array, active: Array) -> Array:
     """How many lanes of a row share their address, at most: what atomics take turns on."""
     ordered = np.sort(np.where(active, addresses, -1), axis=1)
-    most = np.zeros(len(ordered), np.int64)
-    run = np.zeros(len(ordered), np.int64)
+    most: Array = np.zeros(len(ordered), np.int64)
+    run: Array = np.zeros(len(ordered), np.int64)
     for column in range(ordered.shape[1]):
         same = ordered[:, column] == ordered[:, column - 1] if column else np.zeros(len(ordered), np.bool_)
         run = np.where(ordered[:, column] < 0, 0, np.where(same, run + 1, 1))

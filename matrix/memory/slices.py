@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from typing import TYPE_CHECKING
 
 from matrix.memory.accesses import kind_of
@@ -23,7 +24,7 @@ def spans(program: Program) -> list[tuple[int, int]]:
     leaders = {0, count, *(place for places in program.labels.values() for place in places)}
     leaders |= {i.index + 1 for i in program.instructions if i.op.startswith(_ENDS)}
     ordered = sorted(leader for leader in leaders if leader <= count)
-    return list(zip(ordered, ordered[1:], strict=False))
+    return list(itertools.pairwise(ordered))
 
 
 def needed(program: Program, blocks: Sequence[tuple[int, int]]) -> set[int]:
