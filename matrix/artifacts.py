@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from matrix.cache import storage_error, write_atomically
+from matrix.atomic import storage_error, write_atomically
 from matrix.errors import StorageError
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ import shutil
 import sys
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from matrix import locks, overlays, uv
+from matrix.atomic import replace_file
 from matrix.environments import STOCK, pinned_version, requirement_name
 from matrix.locks import LockedPackage, Question
 from matrix.manifests import (
@@ -29,7 +30,6 @@ from matrix.manifests import (
     gpu_present,
     interpreter_of,
     read_manifest,
-    write_atomically,
 )
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Builder:
         except BaseException:  # interrupted, too: what is half done must not take up the disk
             shutil.rmtree(job.venv, ignore_errors=True)
             raise
-        write_atomically(folder / "manifest.json", json.dumps(manifest.as_json(), indent=1))
+        _write(folder / "manifest.json", manifest.as_json())
         return manifest.built(environment, self.root)
 
 
@@ -184,7 +184,7 @@ class _Job:
             lock.unlink(missing_ok=True)
             return []
         notes = self._resolve(question, lock)
-        write_atomically(of, json.dumps({"spec": self.spec.as_json(), "notes": notes}))
+        _write(of, {"spec": self.spec.as_json(), "notes": notes})
         return notes
 
     def _resolve(self, question: Question, lock: Path) -> list[str]:
@@ -262,6 +262,10 @@ def _sweep(folder: Path, *, keep: str) -> None:
     for left in folder.glob("venv-*"):
         if left.name != keep:
             shutil.rmtree(left)
+
+
+def _write(path: Path, data: dict[str, Any]) -> None:
+    replace_file(path, json.dumps(data, indent=1).encode(), durable=True)
 
 
 def _read_spec(path: Path) -> tuple[Spec, list[str]] | None:

@@ -6,17 +6,13 @@ resumed by the next one, which finds all that was finished and redoes only the r
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.errors import StorageError
+from matrix.atomic import write_atomically
 from matrix.model import Outcome
 
 if TYPE_CHECKING:
@@ -56,7 +52,7 @@ class Cache:
             return None
 
     def put(self, key: str, value: Any) -> None:
-        """Store the value; raises :class:`StorageError` where the disk is full or read-only."""
+        """Store the value; raises :class:`matrix.errors.StorageError` where the disk is full or read-only."""
         write_atomically(self._path(key), json.dumps(value).encode())
 
     def _path(self, key: str) -> Path:
@@ -66,31 +62,3 @@ class Cache:
 def lasting(parts: list[dict[str, Any]]) -> bool:
     """Whether these parts would come out the same again, so that they may be taken from the cache."""
     return not any(part["outcome"] in _TRANSIENT for part in parts)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all. Raises :class:`StorageError` naming the path and what to do."""
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes files that only the owner may read
-        os.replace(temporary, path)  # noqa: PTH105
-    except OSError as error:
-        if temporary:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-        raise storage_error(path, error) from error
-
-
-def storage_error(path: Path, error: OSError) -> StorageError:
-    """The error to show when ``path`` cannot be written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    hint = (
-        "free some disk space and run again: what was measured so far is kept and not repeated"
-        if full
-        else "check that the folder exists and may be written to"
-    )
-    return StorageError(f"cannot write {path}: {error.strerror or error}", hint=hint)

@@ -240,7 +240,7 @@ def report(runs: Sequence[Path], output: Path | None, sample: bool) -> None:
         click.echo(write_report(folders[0]))
         return
     path = output or Path("report.html")
-    from matrix.cache import write_atomically
+    from matrix.atomic import write_atomically
 
     write_atomically(path, render(folders).encode())
     click.echo(path)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matrix.artifacts import Artifacts
 from matrix.cache import Cache, key_of, lasting, worker_digest
 from matrix.model import CPU, Outcome, Stage
 from matrix.plan import CaseInfo, Collected, PlannedCell
@@ -20,7 +21,6 @@ from matrix.pool import Lane, Pool, Result, Task
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from matrix.artifacts import Artifacts
     from matrix.process import WorkerSpec
     from matrix.workers import WorkerHome
 
@@ -57,6 +57,28 @@ class Bench:
     # Start-up seconds of workers end up here, for the benchmark and the run's own account.
     start_seconds: list[float]
     say: Callable[[str], None]
+
+    @classmethod
+    def make(
+        cls,
+        scratch: Path,
+        *,
+        store: Path,
+        slots: int,
+        timeouts: Timeouts | None = None,
+        say: Callable[[str], None] = print,
+    ) -> Bench:
+        """A bench in the folder ``scratch``; what it finds out is kept in ``store``."""
+        (scratch / "spool").mkdir()
+        return cls(
+            slots=slots,
+            cache=Cache(store / "cache"),
+            artifacts=Artifacts(store / "artifacts"),
+            scratch=scratch,
+            timeouts=timeouts or Timeouts(),
+            start_seconds=[],
+            say=say,
+        )
 
     @property
     def spool(self) -> Path:

@@ -192,19 +192,6 @@ def read_manifest(folder: Path) -> Manifest | None:
     return manifest if manifest and interpreter_of(folder / manifest.venv).exists() else None
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """All of the file or none of it, whenever the power goes."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def gpu_present() -> bool:
     """Whether the host has an NVIDIA GPU that this process may use."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in {"", "-1", "NoDevFiles"}:

@@ -14,7 +14,7 @@ import jinja2
 import markupsafe
 
 from matrix import __version__, wording
-from matrix.cache import write_atomically
+from matrix.atomic import write_atomically
 from matrix.cards import WITH_CODE, card
 from matrix.dimension_table import checked_comparisons
 from matrix.gaps import gaps, hazards, unfit

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix import disassembler, store
-from matrix.artifacts import Artifacts
-from matrix.cache import Cache, key_of
+from matrix.cache import key_of
 from matrix.decision import exit_code
 from matrix.environments import child_environment
 from matrix.execute import Bench, Timeouts, collect, measure
@@ -177,14 +176,11 @@ class Run:
 
     def _bench(self, scratch: Path) -> Bench:
         timeouts = self.configuration.timeouts_s
-        (scratch / "spool").mkdir()
-        return Bench(
+        return Bench.make(
+            scratch,
+            store=self.home.path,
             slots=self.jobs,
-            cache=Cache(self.home.cache),
-            artifacts=Artifacts(self.home.artifacts),
-            scratch=scratch,
             timeouts=Timeouts(compile=timeouts[Stage.COMPILE], interpret=timeouts[Stage.INTERPRET]),
-            start_seconds=[],
             say=self.board.say,
         )
 

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matrix.cache import storage_error, write_atomically
+from matrix.atomic import storage_error, write_atomically
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from matrix.cache import storage_error
+from matrix.atomic import storage_error
 from matrix.errors import StorageError
 from matrix.records import (
     ArmRecord,

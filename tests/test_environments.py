@@ -279,10 +279,10 @@ def test_a_full_disk(builder, pair, monkeypatch, tmp_path):
 
 
 def test_a_full_disk_under_our_own_files(builder, pair, monkeypatch):
-    def full(path: Path, text: str) -> None:
+    def full(path: Path, data: bytes, *, durable: bool) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(builds, "write_atomically", full)
+    monkeypatch.setattr(builds, "replace_file", full)
     assert "the disk is full" in str(failure(builder, pair))
 
 

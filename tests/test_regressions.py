@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from conftest import ROOT, Workshop
 
-from matrix.artifacts import Artifacts
-from matrix.cache import Cache
 from matrix.environments import child_environment
-from matrix.execute import Bench, Measured, Timeouts, collect, measure
+from matrix.execute import Bench, Measured, collect, measure
 from matrix.facts import facts_of
 from matrix.model import Stage, format_params
 from matrix.plan import Collected, PlannedCell, Request, cells_of
@@ -95,16 +93,7 @@ class Bed:
 @pytest.fixture(scope="module")
 def bed(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Bed:
     scratch = tmp_path_factory.mktemp("bed")
-    (scratch / "spool").mkdir()
-    bench = Bench(
-        slots=2,
-        cache=Cache(scratch / "cache"),
-        artifacts=Artifacts(scratch / "artifacts"),
-        scratch=scratch,
-        timeouts=Timeouts(),
-        start_seconds=[],
-        say=print,
-    )
+    bench = Bench.make(scratch, store=scratch, slots=2)
     wanted = [arm for path in FILES for arm in arms(path) if shown(arm)]
     built = {version: workshop.environment(version) for version in sorted({arm.version for arm in wanted})}
     homes = {

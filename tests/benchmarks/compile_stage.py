@@ -14,11 +14,9 @@ import time
 from pathlib import Path
 
 from matrix import config
-from matrix.artifacts import Artifacts
 from matrix.builds import Builder
-from matrix.cache import Cache
 from matrix.environments import child_environment
-from matrix.execute import Bench, Timeouts, collect, measure
+from matrix.execute import Bench, collect, measure
 from matrix.host import this_host
 from matrix.model import Stage, Target
 from matrix.plan import Request, cells_of, find_case_files
@@ -35,16 +33,7 @@ def main(names: list[str]) -> None:
     cores = default_jobs()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "spool").mkdir()
-        bench = Bench(
-            slots=cores,
-            cache=Cache(folder / "cache"),
-            artifacts=Artifacts(folder / "artifacts"),
-            scratch=folder,
-            timeouts=Timeouts(),
-            start_seconds=[],
-            say=print,
-        )
+        bench = Bench.make(folder, store=folder, slots=cores)
         homes = {
             each.id: WorkerHome(
                 environment=each.id,
