@@ -138,8 +138,9 @@ def memory_cost(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thres
 
     before_us, after_us = found.estimates
     text = f"{found.text}, estimate {before_us:.1f} to {after_us:.1f} us"
-    if found.resource is traffic.Resource.SHARED:
-        text += f"; {_exchange_text(baseline, candidate)}"
+    moved = [f"{name} {_step(*counts)}" for name, *counts in _exchanges(baseline, candidate) if counts[0] != counts[1]]
+    if found.resource is traffic.Resource.SHARED and moved:
+        text += f"; {', '.join(moved)}"
     return _judged(_TRAFFIC[found.resource], lost, found.estimates, text, found.values)
 
 

@@ -23,6 +23,12 @@ def reasons(baseline: KernelFacts, candidate: KernelFacts, thresholds: Threshold
     return [str(change.reason_code) for change in risk_changes(baseline, candidate, thresholds)]
 
 
+def launch(**given: object) -> dict[str, object]:
+    """Facts of an evaluated launch: microseconds by resource, and figures by name."""
+    busy = {name: given.pop(name) for name in ("shared", "dram", "l2", "issue") if name in given}
+    return {"busy_us": busy, "memory_unknown": 0.0, "memory_note": "", **given}
+
+
 LOSSES = {
     "spills appeared": ({}, {"stack_bytes": 16}, "spills_appeared"),
     "spills grew": ({"stack_bytes": 32}, {"stack_bytes": 360}, "spills_grew"),
@@ -72,6 +78,26 @@ LOSSES = {
         {"barriers": 10, "shuffles": 17, "shared_stores": 15},
         "exchange_multiplied",
     ),
+    "triton#9703, what it costs": (
+        launch(shared=8.2, dram=31.5, shared_wavefronts=65.0, shared_wavefronts_ideal=65.0, barriers=5),
+        launch(shared=141.5, dram=31.5, shared_wavefronts=1125.0, shared_wavefronts_ideal=165.0, barriers=10),
+        "shared_traffic_multiplied",
+    ),
+    "triton#9834, no longer coalesced": (
+        launch(l2=0.4, dram=0.9, global_load_sectors=64.0),
+        launch(l2=2.0, dram=1.3, global_load_sectors=512.0),
+        "global_traffic_multiplied",
+    ),
+    "more work for the schedulers": (
+        launch(issue=20.0, dram=10.0, executed_instructions=700.0),
+        launch(issue=60.0, dram=10.0, executed_instructions=2100.0),
+        "execution_multiplied",
+    ),
+    "counts, where traffic is unknown": (
+        launch(dram=9.0, memory_unknown=0.4, barriers=5),
+        launch(dram=9.0, memory_unknown=0.4, barriers=10, shuffles=16),
+        "exchange_multiplied",
+    ),
     "pipeline lost": ({"async_copies": 8}, {}, "async_copies_lost"),
     "code tripled": ({}, {"code_bytes": 12_288}, "code_size_multiplied"),
     "no longer fits": (
@@ -101,6 +127,16 @@ SILENT = {
         {"barriers": 10, "shuffles": 17, "shared_stores": 15},
         {"barriers": 8, "shuffles": 25, "shared_stores": 7},
     ),
+    "counts multiplied, and cost did not": (
+        launch(shared=8.2, dram=31.5, shared_wavefronts=65.0, barriers=5, shared_stores=4),
+        launch(shared=24.8, dram=31.5, shared_wavefronts=197.0, barriers=14, shuffles=24, shared_stores=26),
+    ),
+    "what bounds nothing": (
+        launch(shared=1.0, dram=31.5, shared_wavefronts=8.0),
+        launch(shared=8.0, dram=31.5, shared_wavefronts=64.0),
+    ),
+    "twice next to nothing": (launch(dram=0.1), launch(dram=0.4)),
+    "one side cut off": (launch(dram=9.0), launch(dram=90.0, memory_note="cut off: figures are partial")),
     "barriers alone": ({"barriers": 6}, {"barriers": 14}),
     "stmatrix for stores": ({"shared_stores": 16}, {"stmatrix": 16}),
     "ldmatrix moved": ({"ldmatrix": 30}, {"ldmatrix": 20}),
@@ -141,6 +177,20 @@ def test_the_exchange_is_one_reason_that_tells_all_three_counts() -> None:
     before, after, _ = LOSSES["F6, 3.5.1 to 3.6.0"]
     (change,) = risk_changes(facts(**before), other(**after), DEFAULT)
     assert change.text == "barriers 5 to 10, shuffles 0 to 16, shared stores 14 to 26"
+
+
+def test_traffic_is_told_with_its_reason_and_its_line() -> None:
+    lines = [
+        {"file": "k.py", "line": 9, "wavefronts": 60.0, "wavefronts_ideal": 60.0},
+        {"file": "k.py", "line": 31, "wavefronts": 1065.0, "wavefronts_ideal": 105.0},
+    ]
+    before, after, _ = LOSSES["triton#9703, what it costs"]
+    (change,) = risk_changes(facts(**before), other(**after, memory_lines=lines), DEFAULT)
+    assert change.text == (
+        "shared memory wavefronts 65 to 1125 a block (165 would do): bank conflicts at k.py:31, "
+        "estimate 32.5 to 145.0 us; barriers 5 to 10"
+    )
+    assert (change.baseline_value, change.candidate_value) == (65, 1125)
 
 
 def test_worst_first() -> None:
@@ -200,6 +250,8 @@ def random_facts(dice: random.Random) -> KernelFacts:
         global_store_bits=widths[1],
         matrix_ops=dict.fromkeys(dice.sample(operations, dice.randint(0, 2)), 4),
         sass_hash=str(dice.randint(0, 9)),
+        busy_us=dice.choice([None, {"dram": dice.choice([1.0, 9.0]), dice.choice(["shared", "issue"]): 30.0}]),
+        memory_unknown=dice.choice([0.0, 0.05, 0.5]),
     )
 
 

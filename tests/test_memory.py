@@ -1,0 +1,251 @@
+"""The evaluator on small kernels whose traffic a person can count."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import recorded
+from ptx_kernel import evaluated, ptx, tensor
+
+from matrix.memory import loops, machine
+from matrix.memory.banks import matrix_wavefronts, wavefronts
+from matrix.memory.evidence import memory_evidence
+from matrix.memory.launch import sample
+from matrix.memory.parsing import parse
+from matrix.memory.sectors import most_on_one_address, sectors
+
+LANES = np.arange(32)
+ALL = np.ones((1, 32), bool)
+
+TID = "mov.u32 %r1, %tid.x;\nld.param.b64 %rd1, [kernel_param_0];\nld.param.b32 %r9, [kernel_param_1];\n"
+ADDRESS = "mul.wide.u32 %rd2, %r1, {stride};\nadd.s64 %rd3, %rd1, %rd2;\n"
+
+
+def one(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[int, int]:
+    total, ideal = wavefronts(addresses[None, :], active, width)
+    return int(total[0]), int(ideal[0])
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "expected"),
+    [
+        (LANES * 4, 4, (1, 1)),
+        (LANES * 8, 4, (2, 1)),  # every other bank
+        (LANES * 128, 4, (32, 1)),  # all in one bank
+        (LANES * 132, 4, (1, 1)),  # padded by one bank
+        (LANES * 0, 4, (1, 1)),  # one word for all
+        (LANES * 2, 2, (1, 1)),  # two lanes a word
+        (LANES * 8, 8, (2, 2)),
+        (LANES // 2 * 8, 8, (1, 1)),  # neighbours share: both half warps at once
+        (LANES * 16, 16, (4, 4)),
+        (LANES * 128, 16, (32, 4)),  # eight lanes of a quarter warp on four banks
+    ],
+)
+def test_bank_conflicts(addresses: np.ndarray, width: int, expected: tuple[int, int]) -> None:
+    assert one(addresses, width) == expected
+
+
+def test_lanes_that_take_no_part_conflict_with_none() -> None:
+    assert one(LANES * 128, 4, (LANES < 8)[None, :]) == (8, 1)
+
+
+def test_matrices_are_read_eight_rows_at_a_time() -> None:
+    total, ideal = matrix_wavefronts((LANES * 128)[None, :], ALL, 4)
+    assert (int(total[0]), int(ideal[0])) == (32, 4)
+    swizzled = LANES * 128 + (LANES % 8) * 16
+    assert int(matrix_wavefronts(swizzled[None, :], ALL, 4)[0][0]) == 4
+
+
+@pytest.mark.parametrize(
+    ("addresses", "width", "expected"),
+    [
+        (LANES * 4, 4, (4, 4, 128)),
+        (LANES * 4 + 16, 4, (5, 4, 128)),  # begins in the middle of a sector
+        (LANES * 32, 4, (32, 4, 128)),
+        (LANES * 16, 16, (16, 16, 512)),
+        (LANES * 0, 4, (1, 1, 4)),
+    ],
+)
+def test_sectors(addresses: np.ndarray, width: int, expected: tuple[int, int, int]) -> None:
+    assert tuple(int(figure[0]) for figure in sectors(addresses[None, :], ALL, width)) == expected
+
+
+def test_atomics_take_turns_on_an_address() -> None:
+    assert most_on_one_address((LANES // 8 * 4)[None, :], ALL).tolist() == [8]
+    assert most_on_one_address(LANES[None, :], ~ALL).tolist() == [0]
+
+
+def test_a_coalesced_load_and_a_strided_one() -> None:
+    wide = evaluated(TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];")
+    apart = evaluated(TID + ADDRESS.format(stride=64) + "ld.global.b32 %r2, [%rd3];")
+    assert (wide.global_load_sectors, apart.global_load_sectors) == (4, 32)
+    assert apart.global_sectors_ideal == 4
+
+
+def test_masked_lanes_are_not_counted() -> None:
+    body = TID + ADDRESS.format(stride=4) + "setp.lt.s32 %p1, %r1, %r9;\n@%p1 st.global.b32 [%rd3], %r1;"
+    assert evaluated(body, n=9).global_store_sectors == 2
+    assert evaluated(body, n=0).requests == 0
+
+
+def test_blocks_are_weighted_by_the_grid() -> None:
+    """Only the last of 100 blocks has a tail: one store less in it."""
+    body = (
+        TID
+        + "mov.u32 %r3, %ctaid.x;\nshl.b32 %r4, %r3, 5;\nadd.s32 %r5, %r4, %r1;\nsetp.lt.s32 %p1, %r5, %r9;\n"
+        + "mul.wide.s32 %rd2, %r5, 4;\nadd.s64 %rd3, %rd1, %rd2;\n@%p1 st.global.b32 [%rd3], %r1;"
+    )
+    assert evaluated(body, n=3200 - 24, grid=(100,)).global_store_sectors == pytest.approx(4 - 3 / 100)
+
+
+@pytest.mark.parametrize("grid", [(1,), (2,), (3, 1, 1), (128, 64), (5, 7, 9)])
+def test_a_sample_stands_for_all_blocks(grid: tuple[int, ...]) -> None:
+    found = sample(grid)
+    assert sum(found.weights) == pytest.approx(1)
+    assert found.total == np.prod(grid)
+    assert len(set(found.blocks)) == len(found.blocks)
+
+
+def test_an_address_that_was_loaded_is_unknown_and_never_guessed() -> None:
+    body = TID + ADDRESS.format(stride=4)
+    body += (
+        "ld.global.b32 %r2, [%rd3];\nmul.wide.s32 %rd4, %r2, 4;\nadd.s64 %rd5, %rd1, %rd4;\nld.global.b32 %r3, [%rd5];"
+    )
+    found = evaluated(body)
+    assert found.unknown == 0.5
+    assert found.global_load_sectors == 4
+
+
+LOOP = """
+mov.b32 %r10, 0;
+mov.b32 %r11, -1;
+mov.b64 %rd4, %rd3;
+$L__BB0_1:
+add.s32 %r12, %r11, 1;
+setp.gt.s32 %p2, %r12, 2;
+selp.b32 %r11, 0, %r12, %p2;
+shl.b32 %r13, %r11, 7;
+shl.b32 %r14, %r1, 2;
+add.s32 %r15, %r13, %r14;
+ld.global.b32 %r2, [%rd4];
+st.shared.b32 [%r15], %r2;
+add.s64 %rd4, %rd4, 128;
+add.s32 %r10, %r10, 1;
+setp.lt.s32 %p1, %r10, %r9;
+@%p1 bra $L__BB0_1;
+"""
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 10, 23, 24, 25, 1000, 1_000_003])
+def test_long_loops_are_sampled_and_weighted(n: int) -> None:
+    """A ring of three buffers, entered as compilers enter it: with an index of -1."""
+    found = evaluated(TID + ADDRESS.format(stride=4) + LOOP, n=n)
+    assert found.global_load_sectors == 4 * n
+    assert found.shared_wavefronts == n
+    assert ("sampled" in found.note) == (n > 20)
+
+
+def test_a_loop_whose_bound_was_loaded_is_one_iteration_and_says_so() -> None:
+    body = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r9, [%rd1];" + LOOP
+    found = evaluated(body)
+    assert found.shared_wavefronts == 1
+    assert "depend on loaded values" in found.note
+
+
+def test_both_sides_of_an_unknown_branch_are_in_doubt() -> None:
+    body = (
+        TID
+        + ADDRESS.format(stride=4)
+        + "ld.global.b32 %r2, [%rd1];\nsetp.eq.s32 %p1, %r2, 0;\nmov.b32 %r5, 0;\n@%p1 bra $L__A;\n"
+        + "mov.b32 %r5, 4;\nst.shared.b32 [%r5], %r1;\nbra.uni $L__B;\n"
+        + "$L__A:\nst.shared.b32 [0], %r1;\n$L__B:\nst.shared.b32 [%r5], %r1;"
+    )
+    found = evaluated(body)
+    assert found.requests == 4
+    assert found.unknown == 0.75  # both stores, and the one whose address the branch chose
+
+
+def test_lanes_that_part_run_both_paths() -> None:
+    body = (
+        TID
+        + "setp.lt.s32 %p1, %r1, %r9;\n@%p1 bra $L__A;\nshl.b32 %r5, %r1, 7;\nbra.uni $L__B;\n"
+        + "$L__A:\nshl.b32 %r5, %r1, 2;\n$L__B:\nst.shared.b32 [%r5], %r1;"
+    )
+    assert evaluated(body, n=32).shared_wavefronts == 1
+    assert evaluated(body, n=0).shared_wavefronts == 32
+    assert evaluated(body, n=16).shared_wavefronts == 17  # 16 lanes in bank 0, with lane 0 of the others
+
+
+def test_a_view_keeps_its_offset() -> None:
+    body = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];"
+    assert evaluated(body, x=tensor(offset_bytes=4)).global_load_sectors == 5
+
+
+def test_copies_that_read_nothing_still_write_zeros() -> None:
+    body = (
+        TID
+        + ADDRESS.format(stride=16)
+        + "shl.b32 %r3, %r1, 4;\nsetp.lt.s32 %p1, %r1, %r9;\nselp.b32 %r4, 16, 0, %p1;\n"
+        + "cp.async.cg.shared.global [%r3], [%rd3], 0x10, %r4;"
+    )
+    found = evaluated(body, n=8)
+    assert (found.global_load_sectors, found.shared_wavefronts) == (4, 4)
+
+
+def test_the_users_own_line_of_what_was_inlined() -> None:
+    body = TID + "\t.loc\t2 191 40 // standard.py:191:40 @[ my_kernel.py:26:52 ]\nst.shared.b32 [0], %r1;"
+    (line,) = evaluated(body).lines
+    assert (line["file"], line["line"]) == ("my_kernel.py", 26)
+
+
+def test_a_kernel_that_takes_too_long_is_cut_off_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "BUDGET", 50)
+    assert evaluated(TID + ADDRESS.format(stride=4) + LOOP, n=1000).note.startswith("cut off")
+
+
+def test_text_that_is_no_kernel() -> None:
+    with pytest.raises(ValueError, match=r"no \.entry"):
+        parse(".version 8.7\n")
+    with pytest.raises(ValueError, match="no whole warps"):
+        memory_evidence(ptx("").replace(".reqntid 32", ""), [], (1,), "sm_90")
+
+
+def test_statements_in_every_shape() -> None:
+    text = ptx(
+        "{ .reg .pred p; setp.eq.s32 p, %r1, 0; @!p bra skip; }\n"
+        "skip: mov.u32 %r1, %tid.x;\n"
+        "\tcall.uni\n\tf,\n\t(\n\tp0\n\t);"
+    )
+    assert [i.op for i in parse(text).instructions] == ["setp.eq.s32", "bra", "mov.u32", "call.uni", "ret"]
+    assert parse(text).labels == {"skip": [2]}
+
+
+def launches() -> list[str]:
+    known = {name.removesuffix(".json") for name in recorded.names(".json")}
+    return [prefix for name in recorded.names(".ptx") if (prefix := name.removesuffix(".ptx")) in known]
+
+
+def test_recorded_kernels_have_loops_that_are_sampled() -> None:
+    assert sum("bra" in recorded.text(f"{prefix}.ptx") for prefix in launches()) > 3
+
+
+@pytest.mark.parametrize("prefix", launches())
+def test_sampling_changes_no_figure_of_real_kernels(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every recorded kernel, with all its integers at 4096 and its loops run to the end."""
+    metadata = json.loads(recorded.read(f"{prefix}.json"))
+    program = parse(recorded.text(f"{prefix}.ptx"))
+    arguments = [
+        tensor(name, shape=[1 << 24]) if kind.endswith("64") else {"name": name, "kind": "int", "value": 4096}
+        for name, kind, _ in program.params
+    ]
+    signature = {name: "*fp16" if kind.endswith("64") else "i32" for name, kind, _ in program.params}
+    launch = (recorded.text(f"{prefix}.ptx"), arguments, (8, 8, 1), prefix.split("/")[1])
+    threads = 32 * metadata["num_warps"]
+    short = memory_evidence(*launch, signature=signature, threads=threads)
+    monkeypatch.setattr(loops, "_LOOKS", ())
+    monkeypatch.setattr(machine, "BUDGET", 10**7)
+    whole = memory_evidence(*launch, signature=signature, threads=threads)
+    for figure in ("requests", "unknown", "shared_wavefronts", "global_load_sectors", "executed_instructions"):
+        assert getattr(short, figure) == pytest.approx(getattr(whole, figure)), figure
