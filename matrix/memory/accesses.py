@@ -6,10 +6,6 @@ import enum
 import functools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from matrix.memory.parsing import Instruction
 
 _VECTOR = re.compile(r"\.v(\d)\b")
 _BITS = re.compile(r"\.[busf]f?(\d+)(?:x2)?$")
@@ -43,13 +39,9 @@ class Access:
     positions: tuple[int, ...]
 
 
-def kind_of(instruction: Instruction) -> Access | None:
-    """The access of an instruction, or None where it touches no memory that is counted."""
-    return _classified(instruction.op, len(instruction.operands))
-
-
 @functools.cache
-def _classified(op: str, operands: int) -> Access | None:  # noqa: C901, PLR0911 - a table
+def access_of(op: str, operands: int) -> Access | None:  # noqa: C901, PLR0911 - a table
+    """The access of an opcode with so many operands, or None where it touches no memory that is counted."""
     parts = op.split(".")
     match parts[0]:
         case "ld" if "param" not in parts:

@@ -32,13 +32,13 @@ def _by_group(addresses: Array, active: Array, width: int, lanes: int) -> tuple[
     """Groups of ``lanes`` one after the other; two neighbouring groups together where their lanes share words."""
     requests = len(addresses)
     pairs, on = addresses.reshape(-1, 2 * lanes), active.reshape(-1, 2 * lanes)
-    apart = _words(addresses.reshape(-1, lanes), active.reshape(-1, lanes), width)
-    together = _words(pairs, on, width)
-    alone, _ = _served(*apart)
-    joint, distinct = _served(*together)
+    served, distinct = _served(*_words(addresses.reshape(-1, lanes), active.reshape(-1, lanes), width))
+    total, ideal = served.reshape(-1, 2).sum(1), _fewest(distinct).reshape(-1, 2).sum(1)
     merged = _shared_with(pairs, on, 1) | _shared_with(pairs, on, 2)
-    total = np.where(merged, joint, alone.reshape(-1, 2).sum(1))
-    return total.reshape(requests, -1).sum(1), _fewest(distinct).reshape(requests, -1).sum(1)
+    if merged.any():
+        served, distinct = _served(*_words(pairs[merged], on[merged], width))
+        total[merged], ideal[merged] = served, _fewest(distinct)
+    return total.reshape(requests, -1).sum(1), ideal.reshape(requests, -1).sum(1)
 
 
 def _words(addresses: Array, active: Array, width: int) -> tuple[Array, Array]:

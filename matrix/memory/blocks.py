@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matrix.memory.accesses import Access, Kind, kind_of
+from matrix.memory.accesses import Access, Kind
 from matrix.memory.liveness import carried
 from matrix.memory.loops import Exit, Loop
 from matrix.memory.operations import Array, dtype_of, operation
@@ -32,10 +32,15 @@ class Step:
     negated: bool
     results: tuple[str, ...]
     function: Callable[..., Array] | None = None
-    types: tuple[type, ...] = ()
     sources: tuple[Any, ...] = ()
+    operands: tuple[tuple[Any, Any], ...] = ()  # of arithmetic: sources, each with the type that it is read as
     access: Access | None = None
     special: str = ""
+
+    @property
+    def plain(self) -> bool:
+        """Arithmetic that always executes."""
+        return not self.guard and self.function is not None
 
 
 @dataclass(slots=True)
@@ -44,7 +49,7 @@ class Block:
 
     start: int
     end: int
-    steps: list[Step]
+    steps: list[tuple[Step, bool]]  # with whether each is plain arithmetic
     last: Instruction | None
     goes_to: int | None = None  # where its branch goes
 
@@ -80,22 +85,23 @@ def prepare(program: Program, symbols: dict[str, int]) -> Prepared:
 
 
 def _reads_shared(instruction: Instruction) -> bool:
-    access = kind_of(instruction)
+    access = instruction.access
     return access is not None and access.kind in (Kind.SHARED_LOAD, Kind.LDMATRIX)
 
 
 def _block(program: Program, start: int, end: int, wanted: set[int], symbols: dict[str, int]) -> Block:
     inside = program.instructions[start:end]
     last = inside[-1] if inside[-1].op.startswith(_ENDS) else None
-    steps = [step for i in inside if (step := _step(i, symbols, evaluated=i.index in wanted)) is not None]
-    block = Block(start, end, steps, last)
+    chosen = [i for i in inside if i.access is not None or i.index in wanted]
+    steps = [step for i in chosen if (step := _step(i, symbols, evaluated=i.index in wanted)) is not None]
+    block = Block(start, end, [(step, step.plain) for step in steps], last)
     if last is not None and last.op.startswith("bra"):
         block.goes_to = program.target(last.operands[0], last.index)
     return block
 
 
 def _step(instruction: Instruction, symbols: dict[str, int], *, evaluated: bool) -> Step | None:
-    access = kind_of(instruction)
+    access = instruction.access
     if access is None and not evaluated:
         return None
     step = Step(instruction, instruction.guard, instruction.negated, instruction.results if evaluated else ())
@@ -115,8 +121,9 @@ def _step(instruction: Instruction, symbols: dict[str, int], *, evaluated: bool)
     found = operation(instruction.op)
     if found is not None:
         step.function, types = found
-        step.types = (*types, *(types[-1:] * (len(operands) - len(types))))
-        step.sources = tuple(_source(o, symbols, t) for o, t in zip(operands, step.types, strict=False))
+        types = (*types, *(types[-1:] * (len(operands) - len(types))))
+        step.sources = tuple(_source(o, symbols, t) for o, t in zip(operands, types, strict=False))
+        step.operands = tuple((source, np.dtype(t)) for source, t in zip(step.sources, types, strict=False))
     return step
 
 

@@ -36,20 +36,17 @@ class Executed:
 def executed(log: Log, program: Program, ends: dict[int, int], sample: Sample, tcgen05_flop: float) -> Executed:
     """``ends`` gives the end of each basic block, ``tcgen05_flop`` the work of one ``tcgen05.mma``."""
     weights = np.asarray(sample.weights)
-    known: dict[int, tuple[int, int, float, float]] = {}
-    totals = np.zeros(3)
+    warps: dict[int, Array] = {}
+    blocks: dict[int, Array] = {}
     for visit in log.visits:
-        if visit.start not in known:
-            known[visit.start] = _profile(program.instructions[visit.start : ends[visit.start]], tcgen05_flop)
-        count, special, by_warp, by_block = known[visit.start]
-        warps = _mean(visit.warps, weights) * visit.weight
-        blocks = _mean(visit.warps > 0, weights) * visit.weight
-        totals += (count * warps, special * warps, by_warp * warps + by_block * blocks)
+        warps[visit.start] = warps.get(visit.start, 0.0) + visit.warps * visit.weight
+        blocks[visit.start] = blocks.get(visit.start, 0.0) + (visit.warps > 0) * visit.weight
+    totals = np.zeros(3)
+    for start, seen in warps.items():
+        count, special, by_warp, by_block = _profile(program.instructions[start : ends[start]], tcgen05_flop)
+        mean = float(seen @ weights)
+        totals += (count * mean, special * mean, by_warp * mean + by_block * float(blocks[start] @ weights))
     return Executed(instructions=float(totals[0]), special=float(totals[1]), tensor_flop=float(totals[2]))
-
-
-def _mean(by_block: Array, weights: Array) -> float:
-    return float(by_block @ weights)
 
 
 def _profile(instructions: Iterable[Instruction], tcgen05_flop: float) -> tuple[int, int, float, float]:

@@ -42,6 +42,7 @@ class Machine:
         self._merged = prepared.merged
         self._parameters = parameters
         self._shape = (len(sample.blocks), threads)
+        self._full: Array = np.full(len(sample.blocks), -(-threads // WARP))
         self._registers: dict[str, Any] = special_registers(sample, grid, threads)
         self._maps = dict(parameters.maps)
         self._histories: dict[int, History] = {}
@@ -93,7 +94,11 @@ class Machine:
         self.log.cut = self.log.cut or self._steps > BUDGET
         self.log.visits.append(Visit(block.start, self._warps(mask)))
         partial = mask is not None and not self._covers_the_living(mask)
-        for step in block.steps:
+        straight = not partial and block.start >= self._doubtful_until
+        for step, plain in block.steps:
+            if plain and straight:
+                self._registers[step.results[0]] = self._computed(step)
+                continue
             active, sure = self._active(step, mask)
             if step.access is not None:
                 self._touch(step, active, sure)
@@ -104,11 +109,11 @@ class Machine:
         return self._alive is not None and not bool((self._alive & ~mask).any())
 
     def _warps(self, mask: Value) -> Array:
-        blocks, threads = self._shape
+        """Warps of each sampled block that have a lane in the mask."""
         if mask is None:
-            return np.full(blocks, -(-threads // WARP))
+            return self._full
         full = np.broadcast_to(mask, self._shape)
-        return full.reshape(blocks, -1, WARP).any(-1).sum(-1)
+        return full.reshape(self._shape[0], -1, WARP).any(-1).sum(-1)
 
     def _active(self, step: Step, mask: Value) -> tuple[Value, bool]:
         """The lanes that execute a step, and whether that is known."""
@@ -142,13 +147,17 @@ class Machine:
             return self._special(step, active)
         if step.function is None:
             return (None,) * len(step.results)
-        values = []
-        for source, kind in zip(step.sources, step.types, strict=True):
-            value = self._registers.get(source) if isinstance(source, str) else source
+        return (self._computed(step),)
+
+    def _computed(self, step: Step) -> Value:
+        registers, values = self._registers, []
+        for source, kind in step.operands:
+            value = registers.get(source) if source.__class__ is str else source
             if value is None:
-                return (None,)
-            values.append(as_type(value, kind))
-        return (stored(step.function(*values)),)
+                return None
+            values.append(value if value.dtype == kind else as_type(value, kind.type))
+        result = step.function(*values)  # type: ignore[misc]  # callers have looked
+        return stored(result) if result.dtype.kind == "u" else result
 
     def _read(self, source: Any, kind: type | None = None) -> Value:
         value: Value = self._registers.get(source) if isinstance(source, str) else source

@@ -6,14 +6,18 @@ Blocks of inline assembly are instructions like any other, their own labels incl
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix import ptx
+from matrix.memory.accesses import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from matrix.memory.accesses import Access
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(")
 _PARAM = re.compile(
@@ -27,6 +31,9 @@ _LABEL = re.compile(r"([\w$]+):(?!:)\s*")
 _NAME = re.compile(r"[%A-Za-z_$][\w.$]*")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\d+))?")
 
+# Arithmetic on floating-point values, which decides no address; what compares or moves them may.
+_FLOATING = re.compile(r"\.b?f(?:16|32|64)(?:x2)?$")
+_DECIDING = ("setp", "set.", "cvt", "mov", "selp", "ld", "st", "red", "atom", "tensormap", "cp", "shfl")
 # Instructions whose first operand is no result.
 _NO_RESULT = {
     *("st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "cp", "wgmma", "mbarrier", "fence"),
@@ -57,6 +64,7 @@ class Instruction:
     operands: list[str]
     location: tuple[str, int]  # file name and line; empty and 0 where the PTX does not say
     results: tuple[str, ...] = ()
+    access: Access | None = None
 
     @property
     def sources(self) -> list[str]:
@@ -166,12 +174,21 @@ def _split(text: str) -> Iterator[tuple[str, str]]:
             yield "instruction", statement
 
 
+@functools.cache
+def _is_data(op: str) -> bool:
+    return op.startswith(("mma", "wgmma.mma")) or (bool(_FLOATING.search(op)) and not op.startswith(_DECIDING))
+
+
 def _instruction(statement: str, index: int, location: tuple[str, int]) -> Instruction | None:
     match = _STATEMENT.match(statement)
     if match is None:
         return None
-    op, operands = match[3], _OPERAND.findall(match[4])
-    instruction = Instruction(index, op, match[2] or "", match[1] == "!", operands, location)
+    op = match[3]
+    if _is_data(op):
+        return Instruction(index, op, match[2] or "", match[1] == "!", [], location)
+    operands = _OPERAND.findall(match[4])
+    access = access_of(op, len(operands))
+    instruction = Instruction(index, op, match[2] or "", match[1] == "!", operands, location, access=access)
     if operands and (op.partition(".")[0] not in _NO_RESULT or op.startswith(_WITH_RESULT)):
         first = operands[0]
         instruction.results = tuple(_NAME.findall(first)) if first[0] == "{" or "|" in first else (first,)

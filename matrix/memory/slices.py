@@ -6,8 +6,6 @@ import bisect
 import itertools
 from typing import TYPE_CHECKING
 
-from matrix.memory.accesses import kind_of
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -62,11 +60,9 @@ def _reaching(program: Program, writers: Sequence[int], start: int, reader: int)
 
 def roots(instruction: Instruction) -> list[str]:
     """The registers that must be known to say what this instruction does to memory or to control."""
-    if instruction.op.startswith(_ENDS):
-        return [instruction.guard] if instruction.guard else []
-    access = kind_of(instruction)
+    access = instruction.access
     if access is None:
-        return []
+        return [instruction.guard] if instruction.guard and instruction.op.startswith(_ENDS) else []
     operands = [instruction.operands[position] for position in access.positions]
     names = [name for operand in operands for name in instruction.registers(operand)]
     return [*names, instruction.guard] if instruction.guard else names
