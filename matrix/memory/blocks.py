@@ -35,6 +35,7 @@ class Step:
     sources: tuple[Any, ...] = ()
     operands: tuple[tuple[Any, Any], ...] = ()  # of arithmetic: sources, each with the type that it is read as
     access: Access | None = None
+    places: tuple[tuple[str, int], ...] = ()  # of an access: base and offset of each of its operands
     special: str = ""
 
     @property
@@ -107,6 +108,7 @@ def _step(instruction: Instruction, symbols: dict[str, int], *, evaluated: bool)
     step = Step(instruction, instruction.guard, instruction.negated, instruction.results if evaluated else ())
     if access is not None:
         step.access = access
+        step.places = tuple(instruction.address(position) for position in access.positions)
         step.sources = tuple(_source(instruction.operands[p], symbols, np.int64) for p in access.positions)
         return step
     step.special = next((name for name in SPECIAL if instruction.op.startswith(name)), "")

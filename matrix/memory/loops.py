@@ -62,13 +62,16 @@ class Jump:
     moves: tuple[Value, ...]
 
 
-def jump(history: History, loop: Loop, lanes: Array | None) -> Jump | None:
-    """How far the loop can be stepped over from here; ``lanes`` are those that go round."""
+def jump(history: History, loop: Loop, lanes: Array | None, known: int = 0) -> Jump | None:
+    """How far the loop can be stepped over from here; ``lanes`` are those that go round.
+
+    A loop that was steady over ``known`` iterations before is looked at after two such periods.
+    """
     count = len(history.values)
-    if count not in _LOOKS or not loop.exits:
+    if not loop.exits or not (count in _LOOKS or (known and count == _UNLIKE + 2 * known + 1)):
         return None
     steady = history.values[_UNLIKE:]
-    for length in range(1, (len(steady) - 1) // 2 + 1):
+    for length in (known,) if known and count not in _LOOKS else range(1, (len(steady) - 1) // 2 + 1):
         moves = _steady(steady, length, lanes)
         if moves is not None:
             left = [

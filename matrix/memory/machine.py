@@ -46,6 +46,7 @@ class Machine:
         self._registers: dict[str, Any] = special_registers(sample, grid, threads)
         self._maps = dict(parameters.maps)
         self._histories: dict[int, History] = {}
+        self._periods: dict[int, int] = {}  # of loops that were steady before: iterations
         self._alive: Array | None = None  # None: all lanes
         self._doubtful_until = -1  # code before this place may not run at all: a branch was unknown
         self._steps = 0
@@ -219,8 +220,7 @@ class Machine:
         self.log.touches.append(touch)
 
     def _address(self, step: Step, number: int) -> Value:
-        name, offset = step.instruction.address(step.access.positions[number])  # type: ignore[union-attr]
-        return self._resolved(name, offset)
+        return self._resolved(*step.places[number])
 
     def _resolved(self, name: str, offset: int) -> Value:
         if name in self._parameters.symbols:
@@ -353,9 +353,10 @@ class Machine:
         history.values.append(tuple(self._registers.get(name) for name in loop.carried))
         history.operands.append(tuple(self._operands(exit_) for exit_ in loop.exits or ()))
         history.marks.append(self.log.mark())
-        found = jump(history, loop, mask)
+        found = jump(history, loop, mask, self._periods.get(loop.begin, 0))
         if found is None:
             return
+        self._periods[loop.begin] = found.length
         for name, move in zip(loop.carried, found.moves, strict=True):
             value = self._registers.get(name)
             if value is not None and move is not None:
