@@ -89,6 +89,7 @@ COMMON = {
     "tags": ["builtin", "memory-bound"],
 }
 
-tma = Case(name="column_max_tma", run=column_max_tma, triton=">=3.4", **COMMON)
+WITHOUT = {**COMMON["without"], "misaligned": "a descriptor's memory begins at a multiple of 16 bytes"}
+tma = Case(name="column_max_tma", run=column_max_tma, triton=">=3.4", **{**COMMON, "without": WITHOUT})
 LARGE = point(4097, 4096, "fp16", 256, block_n=4096)  # tiles as large as may be: the interpreter is slow per program
 pointer = Case(name="column_max_pointer", run=column_max_pointer, **{**COMMON, "interpret": [*BOUNDARY, LARGE]})

@@ -43,6 +43,7 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: 
 
 
 def matmul(a, b):
+    assert a.is_contiguous() and b.is_contiguous(), "rows must follow one another"
     M, K, N = *a.shape, b.shape[1]
     c = torch.empty((M, N), dtype=a.dtype, device=a.device)
     matmul_kernel[lambda meta: (triton.cdiv(M, meta["BLOCK_M"]), triton.cdiv(N, meta["BLOCK_N"]))](a, b, c, M, N, K)

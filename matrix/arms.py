@@ -40,7 +40,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What an arm is asked for in one round. ``replayed`` calls come from a CUDA graph."""
+    """What an arm is asked for in one round. ``replayed`` calls come from a CUDA graph.
+
+    Cold samples take the arm's places in turn; warm ones stay at ``place``, whose buffers are what is warm.
+    """
 
     samples: int
     cache: str
@@ -58,6 +61,7 @@ class Round:
     clock_mhz: float | None = None
     busy_us: float = 0.0
     attempts: int = 1
+    worker_us: float = 0.0  # how long the worker was at it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +95,7 @@ class Arm(Protocol):
 
     def open(self, places: int, share: float) -> Opened: ...
 
-    def place(self, first: int) -> None: ...
+    def place(self, first: int, turn: Turn) -> None: ...
 
     def estimate(self) -> Estimate: ...
 
@@ -130,8 +134,8 @@ class WorkerArm:
             warmup_ms=part["warmup_ms"],
         )
 
-    def place(self, first: int) -> None:
-        self._part({"op": "arm_place", "first": first})
+    def place(self, first: int, turn: Turn) -> None:
+        self._part({"op": "arm_place", "first": first, "calls": turn.calls, "replayed": turn.replayed})
 
     def estimate(self) -> Estimate:
         part = self._part({"op": "arm_estimate"})
@@ -146,6 +150,7 @@ class WorkerArm:
             clock_mhz=part["clock_mhz"],
             busy_us=part["busy_us"],
             attempts=part["attempts"],
+            worker_us=1e6 * part["seconds"],
         )
 
     def overhead(self, calls: int) -> tuple[float, ...]:

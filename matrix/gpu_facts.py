@@ -76,11 +76,10 @@ def _figure(value: object, unit: str) -> str:
 
 
 def _proof(gpu: Gpu) -> Iterator[tuple[str, str]]:
-    """The timer against a kernel of known duration."""
-    spins = [spin for spin in gpu.get("spin") or () if isinstance(spin, dict) and spin.get("error") is not None]
-    if spins:
-        worst = max(spins, key=lambda spin: abs(spin["error"]))
-        yield "Timer against kernels of known duration", f"off by {_percent(abs(worst['error']))} at most"
+    """The instrument's own proofs, as the run began with them."""
+    for proof in gpu.get("proofs") or ():
+        if proof["name"].startswith("spin"):
+            yield f"Timer, {proof['name']}", proof["found"] if proof["fit"] else f"UNFIT: {proof['found']}"
 
 
 def _sight(run: RunFolder, uuid: str, arms: Sequence[ArmRecord]) -> Iterator[tuple[str, str]]:

@@ -131,6 +131,7 @@ def _gpu_meta(station: Station, timings: Timings) -> dict[str, Any]:
         **{k: v for k, v in dataclasses.asdict(gpu).items() if k != "capability"},
         "target": gpu.target,
         **station.figures,
+        "proofs": list(station.proofs),
         "timing_wall_s": sum(arm.wall_seconds for arm in cells),
         "arms_gpu_s": sum(arm.arms_us for arm in cells) / 1e6,
         "flushes_gpu_s": sum(arm.gpu_us - arm.arms_us for arm in cells) / 1e6,

@@ -292,7 +292,9 @@ class RoundRecord:
     samples_us: list[float]
     queue_full: bool
     clock_mhz: float | None
-    busy_us: float
+    busy_us: float  # of the GPU, flushes included
+    wall_us: float  # of the whole turn
+    worker_us: float  # of that, in the worker
     sm_mhz: int | None
     memory_mhz: int | None
     power_w: float | None

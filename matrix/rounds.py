@@ -21,7 +21,7 @@ _HARDWARE = ("hw_thermal_slowdown", "hw_power_brake", "hw_slowdown", "sw_thermal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedRound:
-    """One arm's samples in one round of one block."""
+    """One arm's samples in one round of one block. ``began`` and ``ended`` are of ``time.perf_counter``."""
 
     arm: str
     block: int
@@ -31,6 +31,9 @@ class TimedRound:
     queue_full: bool
     clock_mhz: float | None
     busy_us: float
+    worker_us: float = 0.0
+    began: float = 0.0
+    ended: float = 0.0
     readings: tuple[Reading, ...] = ()
 
 

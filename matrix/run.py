@@ -19,6 +19,7 @@ from matrix.execute import Bench, Timeouts, collect, measure
 from matrix.expectations import read_expectations
 from matrix.facts import facts_of
 from matrix.gpu_correctness import Desk
+from matrix.gpu_counters import count_red
 from matrix.gpu_stages import GpuHost, GpuResults, GpuStages
 from matrix.host import Host, this_host
 from matrix.judge import judge
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from matrix.config import Configuration
     from matrix.errors import ExitCode
     from matrix.progress import Board
-    from matrix.records import CellRecord, KernelRecord
+    from matrix.records import CellRecord, CounterRecord, KernelRecord, VerdictRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,9 @@ class Run:
             cells = clerk.cells(collected, [*measured, *gpu.checked], names, timed=gpu.timings.cells)
             evidence = clerk.kernels(measured, facts)
             bench.artifacts.give({d for row in evidence for d in row.artifacts.values()}, self.folder / "artifacts")
-        return self._conclude(cells, evidence, gpu, clerk, collected)
+            verdicts = self._verdicts(cells, evidence, gpu, clerk)
+            store.write_counters(self.folder, self._counters(verdicts, gpu, planned, homes))
+        return self._conclude(cells, evidence, gpu, verdicts, collected)
 
     def _on_gpus(
         self,
@@ -126,16 +129,10 @@ class Run:
         under_way.settle()
         return results
 
-    def _conclude(
-        self,
-        cells: list[CellRecord],
-        evidence: list[KernelRecord],
-        gpu: GpuResults,
-        clerk: Clerk,
-        collected: Sequence[Collected],
-    ) -> Finished:
-        """Judge, write every file, and point ``latest`` here."""
-        verdicts = judge(
+    def _verdicts(
+        self, cells: list[CellRecord], evidence: list[KernelRecord], gpu: GpuResults, clerk: Clerk
+    ) -> list[VerdictRecord]:
+        return judge(
             cells,
             evidence,
             timings=gpu.timings.arms,
@@ -146,6 +143,28 @@ class Run:
             expectations=clerk.expectations,
             thresholds=self.configuration.thresholds,
         )
+
+    def _counters(
+        self,
+        verdicts: Sequence[VerdictRecord],
+        gpu: GpuResults,
+        planned: Sequence[PlannedCell],
+        homes: Mapping[str, WorkerHome],
+    ) -> list[CounterRecord]:
+        """What the hardware counts in the cells that turned out red."""
+        if Stage.COUNTERS not in self.request.stages:
+            return []
+        return count_red(verdicts, gpu.timings.arms, planned, homes, self.gpu_host.gpus, self.board.say)
+
+    def _conclude(
+        self,
+        cells: list[CellRecord],
+        evidence: list[KernelRecord],
+        gpu: GpuResults,
+        verdicts: list[VerdictRecord],
+        collected: Sequence[Collected],
+    ) -> Finished:
+        """Write every file, and point ``latest`` here."""
         code = exit_code(verdicts)
         store.write_cells(self.folder, cells)
         store.write_evidence(self.folder, evidence)

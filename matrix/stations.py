@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from matrix.crew import Crew
 from matrix.devices import held
 from matrix.model import Outcome
+from matrix.proving import short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +32,7 @@ class Station:
     crew: Crew
     read: Callable[[], Reading]
     figures: Mapping[str, Any]  # what the GPU measured for itself; empty where its baseline does not start
+    proofs: tuple[Mapping[str, Any], ...] = ()  # of the instrument, in short
 
 
 @contextlib.contextmanager
@@ -53,7 +56,8 @@ def stations(
             crew = stack.enter_context(Crew(specs, logs))
             figures = _figures(crew, baseline) if baseline in homes else {}
             read = lambda uuid=gpu.uuid: nvml.reading(uuid)  # noqa: E731
-            found.append(Station(gpu=gpu, crew=crew, read=read, figures=figures))
+            proofs = _proofs(crew, baseline, figures) if figures else ()
+            found.append(Station(gpu=gpu, crew=crew, read=read, figures=figures, proofs=proofs))
         yield found
 
 
@@ -69,6 +73,12 @@ def _figures(crew: Crew, baseline: str) -> dict[str, Any]:
         for name in wanted
         if name in part
     }
+
+
+def _proofs(crew: Crew, baseline: str, figures: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The instrument's short proofs: that it reads kernels of known duration."""
+    known = figures if {"copy_gb_s", "matmul_bf16_tflop_s"} <= figures.keys() else None
+    return tuple(proof.data() for proof in short(functools.partial(crew.ask, baseline), known))
 
 
 def at_once(items: Sequence[_T], work: Callable[[_T], None]) -> None:

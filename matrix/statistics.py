@@ -123,7 +123,7 @@ class StoppingRule:
     (the baseline against itself, in this very measurement) was seen to differ by.
     """
 
-    looks: tuple[int, ...] = (6, 9, 12, 16, 24)
+    looks: tuple[int, ...] = (6, 9, 12, 16, 24, 32)
     alpha: float = 0.005
     margin: float = 0.005
 

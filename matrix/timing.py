@@ -2,11 +2,13 @@
 
 Arms come through one seam, :class:`matrix.arms.Arm`.
 
-All arms are opened at once, each with its buffers in several places. Block by block they take their rounds
-at another place, in an order that is reversed every other round. After each look of the stopping rule, what
-is decided for every candidate ends the measurement. A cell whose shortest arm takes under 10 us is batched:
-so many calls to a sample that its window is long enough, from a CUDA graph, the same number in every arm.
-Single calls are replayed from a graph too, in every arm, where some arm's host would not keep ahead of the GPU.
+All arms are opened at once, each with its buffers in several places, and given fresh places for every block.
+In a block they take their rounds in an order that is reversed every other round. After each look of the
+stopping rule, what is decided for every candidate ends the measurement.
+
+A cell whose shortest arm takes under 10 us is batched: so many calls to a sample that its window is long
+enough, from a CUDA graph, the same number in every arm. Single calls are replayed from a graph too, in every
+arm, where some arm's host would not keep ahead of the GPU.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from matrix.model import Outcome
 from matrix.records import Decision
 from matrix.rounds import TimedRound, paired, problems, warnings
 from matrix.statistics import StoppingRule, agree
+from matrix.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
 
     from matrix.arms import Estimate
     from matrix.gpu import Reading
@@ -40,18 +42,19 @@ class TimingPlan:
     """How a cell is timed."""
 
     rule: StoppingRule = field(default_factory=StoppingRule)
-    rounds_per_block: int = 3
-    places: int = 6  # as many as the first look has blocks: no two of those share their buffers
+    rounds_per_block: int = 2
+    places: int = 6  # sets of buffers that a block's samples go round in
     samples: int = 10  # a round, at least, where the budget allows
     fewest_samples: int = 3
-    round_us: float = 16_000.0  # of samples a round: short kernels get more samples
-    most_samples: int = 400
+    round_us: float = 8_000.0  # of samples a round: short kernels get more samples
+    # What is enqueued ahead of the GPU has an end, a thousand and some commands; a sample takes four.
+    most_samples: int = 150
     window_us: float = 100.0  # of a batched sample
     most_calls: int = 200
     budget_us: float = 2e6  # GPU time of the cell, all arms; flushes and warm-ups counted apart
     warm_samples: int = 100
     warm_rounds: int = 2
-    overhead_calls: int = 100
+    overhead_calls: int = 10  # a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,16 +129,29 @@ class _Session:
         self._arms_us = self._flush_us = 0.0
         self._calls, self._samples, self._cache, self._replayed = 1, plan.samples, COLD, False
         self._rounds_per_block, self._places = plan.rounds_per_block, 1
+        self._launch_us: dict[str, list[float]] = {arm.name: [] for arm in self._arms}
 
     def run(self) -> TimingRecord:
-        began, stopped = time.perf_counter(), "looks"
+        began = time.perf_counter()
+        with Watch(self._read) as watch:
+            decided, stopped, setup = self._measure(began)
+        self._rounds = [replace(each, readings=watch.around(each.began, each.ended)) for each in self._rounds]
+        return self._record(decided, stopped, time.perf_counter() - began, setup)
+
+    def _measure(self, began: float) -> tuple[dict[str, dict[str, Decision]], str, float]:
+        """All blocks, until decided or out of budget: decisions, why it stopped, seconds of set-up."""
+        stopped = "looks"
         decided: dict[str, dict[str, Decision]] = {"time": {}, "cycles": {}, "both": {}}
         self._open()
         setup = time.perf_counter() - began
         for block in range(self._plan.rule.last_look):
-            if block and block % self._places == 0:
-                self._at_once(lambda arm, first=block: arm.place(first))  # type: ignore[misc]
-            self._block(block, self._rounds_per_block, self._samples, self._cache)
+            turn = self._turn_of(block, self._samples, self._cache)
+            if block:
+                first = block * self._places
+                self._at_once(lambda arm, turn=turn, first=first: arm.place(first, turn))  # type: ignore[misc]
+            self._block(block, self._rounds_per_block, turn)
+            for arm in self._arms:
+                self._launch_us[arm.name] += arm.overhead(self._plan.overhead_calls)
             spent = self._arms_us >= self._plan.budget_us
             # The look at the budget's end takes the place of one that will not come.
             if spent or block + 1 in self._plan.rule.looks:
@@ -147,11 +163,9 @@ class _Session:
                 stopped = "budget"
                 break
         if self._cache == COLD:
-            self._block(block, self._plan.warm_rounds, min(self._samples, self._plan.warm_samples), WARM)
-        if self._read:
-            self._see(self._read())
-        launch_us = {arm.name: arm.overhead(self._plan.overhead_calls) for arm in self._arms}
-        return self._record(decided, stopped, launch_us, time.perf_counter() - began, setup)
+            samples = min(self._samples, self._plan.warm_samples)
+            self._block(block, self._plan.warm_rounds, self._turn_of(block, samples, WARM))
+        return decided, stopped, setup
 
     def _at_once(self, work: Callable[[Arm], Any]) -> list[Any]:
         """Of all arms in parallel: nothing is being timed."""
@@ -188,24 +202,22 @@ class _Session:
         self._samples = max(min(wanted, int(affordable / plan.rounds_per_block)), plan.fewest_samples)
         self._rounds_per_block = max(1, min(plan.rounds_per_block, int(affordable / self._samples)))
 
-    def _block(self, block: int, rounds: int, samples: int, cache: str) -> None:
-        turn = Turn(
-            samples=samples, cache=cache, calls=self._calls, place=block % self._places, replayed=self._replayed
-        )
+    def _turn_of(self, block: int, samples: int, cache: str) -> Turn:
+        return Turn(samples=samples, cache=cache, calls=self._calls, place=block, replayed=self._replayed)
+
+    def _block(self, block: int, rounds: int, turn: Turn) -> None:
         for number in range(rounds):
             order = self._arms if (block + number) % 2 == 0 else tuple(reversed(self._arms))
             for arm in order:
                 self._turn(arm, block, number, turn)
 
     def _turn(self, arm: Arm, block: int, number: int, turn: Turn) -> None:
-        # Read while the GPU works and not between turns: a reading takes longer than some rounds.
-        reading: Future[Reading] | None = self._threads.submit(self._read) if self._read else None
+        began = time.perf_counter()
         result = arm.round(turn)
+        ended = time.perf_counter()
         sampled = sum(result.samples_us) * turn.calls
         self._arms_us += sampled
         self._flush_us += max(0.0, result.busy_us - sampled) if turn.cache == COLD else 0.0
-        if reading:
-            self._see(reading.result())
         self._rounds.append(
             TimedRound(
                 arm=arm.name,
@@ -216,15 +228,11 @@ class _Session:
                 queue_full=result.queue_full,
                 clock_mhz=result.clock_mhz,
                 busy_us=result.busy_us,
-                readings=(reading.result(),) if reading else (),
+                worker_us=result.worker_us,
+                began=began,
+                ended=ended,
             )
         )
-
-    def _see(self, reading: Reading) -> None:
-        """Close the last turn's pair of readings: what a counter has gained since its first one fell into it."""
-        if self._rounds and len(self._rounds[-1].readings) == 1:
-            last = self._rounds[-1]
-            self._rounds[-1] = replace(last, readings=(*last.readings, reading))
 
     def _pairs(self, arm: Arm, *, cycles: bool = False) -> list[list[float]]:
         return paired(self._rounds, arm.name, self._baseline.name, self._cache, cycles=cycles)
@@ -246,7 +254,6 @@ class _Session:
         self,
         decided: dict[str, dict[str, Decision]],
         stopped: str,
-        launch_us: Mapping[str, tuple[float, ...]],
         seconds: float,
         setup: float,
     ) -> TimingRecord:
@@ -263,7 +270,7 @@ class _Session:
             samples_per_round=self._samples,
             rounds=tuple(self._rounds),
             opened=self._opened,
-            launch_us=launch_us,
+            launch_us={name: tuple(times) for name, times in self._launch_us.items()},
             decisions=decided["both"] or undecided,
             decisions_in_time=decided["time"] or undecided,
             decisions_in_cycles=decided["cycles"] or undecided,

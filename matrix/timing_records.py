@@ -219,6 +219,8 @@ class TimingClerk:
             queue_full=one.queue_full,
             clock_mhz=one.clock_mhz,
             busy_us=one.busy_us,
+            wall_us=1e6 * (one.ended - one.began),
+            worker_us=one.worker_us,
             sm_mhz=first.sm_mhz if first else None,
             memory_mhz=first.memory_mhz if first else None,
             power_w=first.power_w if first else None,

@@ -13,7 +13,7 @@ from matrix.case import Params
 from matrix.model import Outcome
 from matrix.worker import cases, observe
 from matrix.worker.cuda import is_cuda_error
-from matrix.worker.places import Place, place
+from matrix.worker.places import Cycle, Place, place
 from matrix.worker.seeds import inputs_of
 from matrix.worker.timing import COLD, WARM, Timer
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 FIRST_WARMUP_MS = 50.0
 NEXT_WARMUP_MS = 2.0
+FEW_CALLS = 3  # on a fresh place of an arm that has just been running
 ESTIMATE_SAMPLES = 10
+_BALLAST_BYTES, _BALLASTS, _BALLAST_SHARE = 128 << 20, 31, 0.1
 COMPETITOR_SAMPLES = 50
 
 
@@ -38,6 +40,7 @@ class Arm:
     params: Params
     masters: list[Any]
     places: list[Place]
+    ballast: torch.Tensor | None = None
     scope: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
@@ -85,10 +88,19 @@ class Arms:
         }
 
     def place(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Give the arm fresh places, numbered from ``first`` on, as many as it has."""
+        """Give the arm fresh places, numbered from ``first`` on, as many as it has, ready for ``calls`` calls."""
         arm, count = self.current, len(self.current.places)
         arm.places.clear()
+        arm.ballast = None
+        # Given back to the driver, and memory of another size taken first, so that what is allocated next lies
+        # elsewhere in the memory itself.
+        torch.cuda.empty_cache()
+        arm.ballast = self._ballast(int(request["first"]))
+        self._timer.renew()
         self._fill(arm, int(request["first"]), count)
+        for each in arm.places:
+            each.calls(int(request["calls"]), replayed=bool(request["replayed"]))
+        torch.cuda.synchronize()
         return _passed({})
 
     def estimate(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -105,16 +117,18 @@ class Arms:
         )
 
     def round(self, request: dict[str, Any]) -> dict[str, Any]:
-        calls, number = int(request.get("calls", 1)), int(request.get("place", 0))
+        calls, cache = int(request.get("calls", 1)), request.get("cache", COLD)
+        places = self.current.places
+        if cache == WARM:  # what is warm is one place's buffers
+            places = [places[int(request.get("place", 0)) % len(places)]]
         try:
-            call = self.current.places[number].calls(calls, replayed=bool(request.get("replayed")))
+            each = [one.calls(calls, replayed=bool(request.get("replayed"))) for one in places]
         except RuntimeError as error:
             if is_cuda_error(error) or isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
             reason = f"too short for one call a sample, and it cannot be captured: {error}"
             return {"outcome": Outcome.TOO_SHORT, "reason": reason}
-        cache = request.get("cache", COLD)
-        result = self._timer.round(call, int(request.get("samples", 10)), cache=cache, calls=calls)
+        result = self._timer.round(Cycle(each), int(request.get("samples", 10)), cache=cache, calls=calls)
         return _passed(asdict(result))
 
     def overhead(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +178,13 @@ class Arms:
     def _fill(self, arm: Arm, first: int, count: int) -> None:
         for number in range(first + len(arm.places), first + count):
             arm.places.append(place(arm.case, arm.params, arm.masters, number, self._timer.device))
-            self._timer.warm_up(arm.places[-1].call, NEXT_WARMUP_MS)
+            for _ in range(FEW_CALLS):
+                arm.places[-1].call()
+
+    def _ballast(self, number: int) -> torch.Tensor:
+        free, _ = torch.cuda.mem_get_info()
+        size = min(_BALLAST_BYTES * (1 + number * 37 % _BALLASTS), int(_BALLAST_SHARE * free))
+        return torch.empty(size, dtype=torch.uint8, device=self._timer.device)
 
     def _first_call(self, arm: Arm, pinned: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()

@@ -95,6 +95,8 @@ class Checker:
             trial = attempt(point.case, point.inputs, point.params)
         except Exception as error:
             return {**dimensions.raised(outcome_of(error), error), "restart": is_cuda_error(error)}
+        # Taken now: a dimension further on may leave a context in which nothing can be read.
+        digests = _digests(point, trial)
         results, restart = self._first(point, trial), False
         for name in (n for n in FURTHER if n in wanted):
             if any(d.outcome not in dimensions.NO_FAILURE for d in results if d.name in FIRST):
@@ -105,7 +107,7 @@ class Checker:
                 results.append(found)
             if restart:
                 break
-        return {**dimensions.overall(results), "digests": _digests(point, trial), "restart": restart}
+        return {**dimensions.overall(results), "digests": digests, "restart": restart}
 
     def _point(self, request: dict[str, Any]) -> Point:
         params = Params(request["params"])

@@ -1,9 +1,9 @@
 """Comparing an output with its float64 reference under an error budget.
 
-Budget, per element: ``multiple`` times the largest error that the same-precision plain torch path makes
-against float64, plus a rounding floor of ``FLOOR_ULPS`` units in the last place of the output type at the
-element's own size or the output's root mean square, whichever is larger. A case may state a tolerance
-instead. NaN must meet NaN, infinity the same infinity.
+Budget, per element: ``multiple`` times the largest relative error that the same-precision plain torch path
+makes against float64, plus a rounding floor of ``FLOOR_ULPS`` units in the last place of the output type;
+both relative to the element's own size or the output's root mean square, whichever is larger. A case may
+state a tolerance instead. NaN must meet NaN, infinity the same infinity.
 
 Not judged: an element where the same-precision path itself is NaN or infinite and the reference is not (or
 the other way round), and one as large as the output type goes. Where that leaves too little, or the
@@ -115,16 +115,20 @@ def _budget(
     size = torch.where(judged, _finite(truth).abs(), torch.zeros_like(truth))
     rms = size.square().mean().sqrt() if size.max() < 1e150 else size.max()
     # The second term is the distance of the smallest (subnormal) values.
-    floor = FLOOR_ULPS * (info.eps * torch.maximum(size, rms) + info.tiny * info.eps)
+    scale = torch.maximum(size, rms)
+    floor = FLOOR_ULPS * (info.eps * scale + info.tiny * info.eps)
     if same is None or same.shape != truth.shape:
         return floor, f"{FLOOR_ULPS:g} ulp of {NAMES[dtype]} (no same-precision path)", ""
     error = torch.where(judged, _finite(same.double().to(truth.device) - truth), torch.zeros_like(truth))
-    own = error.abs().max().clamp_min(usual_error)
-    text = f"{MULTIPLE:g} x {own.item():.3g} + {FLOOR_ULPS:g} ulp of {NAMES[dtype]}"
+    if not rms > 0:  # nothing but zeros: there is no size for an error to be relative to
+        own = error.abs().max().clamp_min(usual_error)
+        return floor + MULTIPLE * own, f"{MULTIPLE:g} x {own.item():.3g} + {FLOOR_ULPS:g} ulp of {NAMES[dtype]}", ""
+    own = (error.abs() / scale).max().clamp_min(usual_error / float(rms))
+    text = f"{MULTIPLE:g} x {own.item():.3g} of its size + {FLOOR_ULPS:g} ulp of {NAMES[dtype]}"
     why_not = ""
-    if MULTIPLE * own > rms > 0:
-        why_not = f"ill-conditioned: the plain path errs by {own.item():.3g}, the output's size is {rms.item():.3g}"
-    return floor + MULTIPLE * own, text, why_not
+    if MULTIPLE * own > 1:
+        why_not = f"ill-conditioned: the plain path errs by {own.item():.1%} of the output's size, {rms.item():.3g}"
+    return floor + MULTIPLE * own * scale, text, why_not
 
 
 def _verdict(

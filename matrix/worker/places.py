@@ -6,6 +6,7 @@ the inputs and, once its calls are captured, outputs of its own.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import torch
@@ -46,6 +47,16 @@ class Place:
             self.replays[number] = capture(self.call, number)
             self.replays[number]()
         return self.replays[number]
+
+
+class Cycle:
+    """One callable that takes the places in turn: within a round already, where buffers lie is averaged over."""
+
+    def __init__(self, calls: Sequence[Callable[[], object]]) -> None:
+        self._calls = itertools.cycle(calls)
+
+    def __call__(self) -> object:
+        return next(self._calls)()
 
 
 def place(case: Case, params: Params, masters: Sequence[Any], number: int, device: torch.device) -> Place:

@@ -34,7 +34,10 @@ _ATTEMPTS = 4
 # torch.cuda._sleep counts cycles; at more MHz than any GPU runs, a blocker is only ever longer than asked.
 _BLOCKER_MHZ = 2200
 _LONGEST_BLOCKER_US = 200_000.0
-_BLOCKER_MARGIN_US = 40.0
+# The first launches of a round take the host longer than those that follow.
+_BLOCKER_MARGIN_US = 200.0
+_LARGEST_MARGIN_US = 3_000.0
+_HELD_BACK_A_CALL_US = 100.0
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,13 @@ class _Pace:
 
     enqueue_us: float = 100.0
     busy_us: float = 0.0
+    margin_us: float = _BLOCKER_MARGIN_US
 
     def blocker_us(self, samples: int) -> float:
         """Long enough that the host stays ahead: the worst lag over the samples, doubled, and a margin."""
         gain = self.busy_us - self.enqueue_us
         lag = self.enqueue_us - min(0.0, gain) * (samples - 1)
-        return min(2.0 * lag + _BLOCKER_MARGIN_US, _LONGEST_BLOCKER_US)
+        return min(2.0 * lag + self.margin_us, _LONGEST_BLOCKER_US)
 
 
 @dataclass
@@ -89,7 +93,7 @@ class Timer:
         properties = torch.cuda.get_device_properties(self.device)
         self.l2_bytes = int(properties.L2_cache_size)
         self.flush_bytes = max(FLUSH_FACTOR * self.l2_bytes, 16 << 20)
-        self._flush = torch.empty(self.flush_bytes, dtype=torch.uint8, device=self.device)
+        self._flush = self._flush_buffer()
         self._stamps = _working_stamps(self.device, properties.multi_processor_count)
         self._events: list[torch.cuda.Event] = []
         self._paces: dict[tuple[str, int], _Pace] = {}
@@ -97,6 +101,15 @@ class Timer:
     def forget(self) -> None:
         """Start with fresh estimates: another kernel follows."""
         self._paces.clear()
+
+    def renew(self) -> None:
+        """Have the flush write to other memory: what it leaves in the L2 is part of every cold sample."""
+        del self._flush
+        torch.cuda.empty_cache()
+        self._flush = self._flush_buffer()
+
+    def _flush_buffer(self) -> torch.Tensor:
+        return torch.empty(self.flush_bytes, dtype=torch.uint8, device=self.device)
 
     def flush(self) -> None:
         """Enqueue a write of twice the L2."""
@@ -113,7 +126,9 @@ class Timer:
             pace.enqueue_us, pace.busy_us = turn.enqueue_us / samples, busy_us / samples
             if not turn.late or attempt == _ATTEMPTS:
                 break
-            blocker_us = min(max(3.0 * blocker_us, 2.0 * turn.enqueue_us), _LONGEST_BLOCKER_US)
+            # What was too short a start once will be again: the rounds to come begin with more.
+            pace.margin_us = min(2.0 * pace.margin_us, _LARGEST_MARGIN_US)
+            blocker_us = min(max(3.0 * blocker_us, pace.blocker_us(samples)), _LONGEST_BLOCKER_US)
         return Round(
             samples_us=[us / calls for us in turn.samples_us],
             calls=calls,
@@ -174,7 +189,7 @@ class Timer:
         """Host time of each call in us, the GPU held back so that it never slows the host down."""
         times = []
         torch.cuda.synchronize(self.device)
-        torch.cuda._sleep(int(min(300.0 * calls, _LONGEST_BLOCKER_US) * _BLOCKER_MHZ))
+        torch.cuda._sleep(int(min(_HELD_BACK_A_CALL_US * calls, _LONGEST_BLOCKER_US) * _BLOCKER_MHZ))
         for _ in range(calls):
             began = time.perf_counter_ns()
             call()
