@@ -23,9 +23,10 @@ _MEMORY_SHARE = 0.8
 # torch and triton map this much address space before they do anything.
 _MEMORY_FLOOR_BYTES = 12 << 30
 
-# What warm parents have imported. Triton's interpreter is chosen when triton is imported, by the worker then.
+# What warm parents have imported (and, after a colon, called). Whether Triton interprets is settled when it is
+# imported, so a worker that interprets imports it itself.
 _TORCH = ("numpy", "torch")
-_TRITON = ("triton", "matrix.worker.collect", "matrix.worker.compile")
+_TRITON = ("triton", "matrix.worker.collect", "matrix.worker.compile:prepare")
 # A fork of a process that has touched a GPU cannot use it, so workers for one are started afresh.
 _IMPORTED = {"interpret": _TORCH, "collect": _TRITON, "compile": _TRITON}
 # One thread a worker: the pool already has a worker a core.

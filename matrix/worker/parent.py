@@ -28,12 +28,18 @@ if TYPE_CHECKING:
 
 
 def serve(channel: Channel, imports: Sequence[str]) -> int:
-    """Import the modules, say so, and fork until the channel ends. Returns the exit code."""
+    """Import the modules, say so, and fork until the channel ends. Returns the exit code.
+
+    ``package.module:function`` is imported and the function called.
+    """
     from matrix.worker.loop import die_with
 
     try:
         for name in imports:
-            importlib.import_module(name)
+            module, _, function = name.partition(":")
+            loaded = importlib.import_module(module)
+            if function:
+                getattr(loaded, function)()
     except Exception as error:  # a fresh worker will run into it too, and tell of it as an outcome
         channel.send({"ready": False, "outcome": "", "reason": str(error)})
         return 1
