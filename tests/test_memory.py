@@ -9,7 +9,7 @@ import pytest
 import recorded
 from ptx_kernel import evaluated, ptx, tensor
 
-from matrix.memory import loops, machine
+from matrix.memory import evidence, loops, machine
 from matrix.memory.banks import matrix_wavefronts, wavefronts
 from matrix.memory.evidence import memory_evidence
 from matrix.memory.launch import sample
@@ -21,6 +21,11 @@ ALL = np.ones((1, 32), bool)
 
 TID = "mov.u32 %r1, %tid.x;\nld.param.b64 %rd1, [kernel_param_0];\nld.param.b32 %r9, [kernel_param_1];\n"
 ADDRESS = "mul.wide.u32 %rd2, %r1, {stride};\nadd.s64 %rd3, %rd1, %rd2;\n"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    evidence._traffic.cache_clear()
 
 
 def one(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[int, int]:
@@ -245,6 +250,7 @@ def test_sampling_changes_no_figure_of_real_kernels(prefix: str, monkeypatch: py
     threads = 32 * metadata["num_warps"]
     short = memory_evidence(*launch, signature=signature, threads=threads)
     monkeypatch.setattr(loops, "_LOOKS", ())
+    evidence._traffic.cache_clear()
     monkeypatch.setattr(machine, "BUDGET", 10**7)
     whole = memory_evidence(*launch, signature=signature, threads=threads)
     for figure in ("requests", "unknown", "shared_wavefronts", "global_load_sectors", "executed_instructions"):

@@ -10,8 +10,11 @@ kernel takes: ``{"name": "x", "kind": "tensor", "dtype": "fp16", "shape": [8192,
 
 from __future__ import annotations
 
+import functools
+import json
 import math
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,47 +79,70 @@ def memory_evidence(
     ``signature`` gives the type of each argument that the compiled kernel takes, in order; without one every
     argument is taken. ``threads`` are a block's, for PTX that does not say.
     """
+    found, work = _traffic(
+        _TARGET.sub("", ptx), _encoded(list(arguments)), (*grid, 1, 1, 1)[:3], _encoded(signature), threads
+    )
+    return replace(found, busy_us=busy_us(work, target), lines=[dict(line) for line in found.lines])
+
+
+# A release writes the same text for several targets, and two releases often for one: all but these lines.
+_TARGET = re.compile(r"^\.(?:version|target)\b.*$", re.MULTILINE)
+
+
+def _encoded(value: object) -> str:
+    return json.dumps(value, default=str)
+
+
+@functools.lru_cache(maxsize=512)
+def _traffic(
+    ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signature: str, threads: int
+) -> tuple[MemoryEvidence, Work]:
+    """All that does not depend on the target's rates. JSON in, so that it can be remembered."""
+    arguments, signature = json.loads(encoded), json.loads(encoded_signature)
     program = parse(ptx)
     block = program.threads or threads
     if block < WARP or block % WARP:
         raise ValueError(f"kernel {program.name}: {block} threads a block are no whole warps")
     known = parameters(program, arguments, signature or _signature(arguments))
     blocks = sample(grid)
-    x, y, z = (*grid, 1, 1, 1)[:3]
     with np.errstate(all="ignore"):
         prepared = prepare(program, known.symbols)
-        log = Machine(prepared, known, blocks, (x, y, z), block).run()
+        log = Machine(prepared, known, blocks, grid, block).run()
         figures = instruction_figures(log, blocks, block)
     ends = {start: part.end for start, part in prepared.blocks.items()}
     done = executed(log, program, ends, blocks, tcgen05_work(ptx_text.matrix_ops(ptx)))
     loads, stores = _sum(figures, "sectors", _LOADS), _sum(figures, "sectors", _STORES)
-    wavefronts, requests = _sum(figures, "wavefronts"), _sum(figures, "requests")
     footprint = _footprint(arguments)
-    moved = [min(sectors * SECTOR_BYTES * blocks.total, footprint) for sectors in (loads, stores)]
     work = Work(
         blocks=blocks.total,
-        wavefronts=wavefronts,
+        wavefronts=_sum(figures, "wavefronts"),
         sectors=loads + stores,
         instructions=done.instructions,
         special=done.special,
         tensor_flop=done.tensor_flop,
-        dram_bytes=sum(moved),
+        dram_bytes=sum(min(sectors * SECTOR_BYTES * blocks.total, footprint) for sectors in (loads, stores)),
     )
+    return _evidence(figures, work, loads, stores, _note(log)), work
+
+
+def _evidence(
+    figures: Sequence[InstructionFigures], work: Work, loads: float, stores: float, note: str
+) -> MemoryEvidence:
+    requests = _sum(figures, "requests")
     return MemoryEvidence(
         requests=round(requests, 2),
         unknown=round(_sum(figures, "unknown") / requests, 4) if requests else 0.0,
-        shared_wavefronts=round(wavefronts, 2),
+        shared_wavefronts=round(work.wavefronts, 2),
         shared_wavefronts_ideal=round(_sum(figures, "wavefronts_ideal"), 2),
         global_load_sectors=round(loads, 2),
         global_store_sectors=round(stores, 2),
         global_sectors_ideal=round(_sum(figures, "sectors_ideal"), 2),
         global_bytes_used=round(_sum(figures, "bytes_used"), 2),
         bulk_bytes=round(_sum(figures, "bulk_bytes"), 2),
-        executed_instructions=round(done.instructions, 1),
+        executed_instructions=round(work.instructions, 1),
         lanes_an_address=max((one.lanes_an_address for one in figures), default=0),
-        busy_us=busy_us(work, target),
         lines=_lines(figures),
-        note=_note(log),
+        note=note,
     )
 
 

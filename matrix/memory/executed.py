@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -54,16 +55,19 @@ def _profile(instructions: Iterable[Instruction], tcgen05_flop: float) -> tuple[
     count = special = 0
     by_warp = by_block = 0.0
     for instruction in instructions:
-        op = instruction.op
+        is_special, flop, is_tcgen05 = _weight(instruction.op)
         count += 1
-        special += op.startswith(_SPECIAL)
-        if op.startswith("mma"):
-            by_warp += _flop(op)
-        elif op.startswith("wgmma.mma_async"):
-            by_warp += _flop(op) / _WARPGROUP
-        elif op.startswith("tcgen05.mma"):
-            by_block += tcgen05_flop
+        special += is_special
+        by_warp += flop
+        by_block += tcgen05_flop if is_tcgen05 else 0.0
     return count, special, by_warp, by_block
+
+
+@functools.cache
+def _weight(op: str) -> tuple[bool, float, bool]:
+    """Whether an opcode is a special function, its FLOP a warp, and whether it is a ``tcgen05.mma``."""
+    flop = _flop(op) if op.startswith("mma") else _flop(op) / _WARPGROUP if op.startswith("wgmma.mma_async") else 0.0
+    return op.startswith(_SPECIAL), flop, op.startswith("tcgen05.mma")
 
 
 def _flop(op: str) -> float:

@@ -62,25 +62,46 @@ class Jump:
     moves: tuple[Value, ...]
 
 
-def jump(history: History, loop: Loop, lanes: Array | None, known: int = 0) -> Jump | None:
+def jump(history: History, loop: Loop, lanes: Array | None, before: Jump | None = None) -> Jump | None:
     """How far the loop can be stepped over from here; ``lanes`` are those that go round.
 
-    A loop that was steady over ``known`` iterations before is looked at after two such periods.
+    ``before`` is the same loop's last jump: where one period repeats its moves, it is steady again.
     """
-    count = len(history.values)
-    if not loop.exits or not (count in _LOOKS or (known and count == _UNLIKE + 2 * known + 1)):
+    if not loop.exits:
+        return None
+    found = _again(history, lanes, before) or _looked(history, lanes)
+    if found is None:
+        return None
+    length, moves = found
+    now, then = history.operands[-1], history.operands[-1 - length]
+    left = [_left(exit_, now[i], then[i], lanes) for i, exit_ in enumerate(loop.exits)]
+    periods = min(left) - _TAIL_PERIODS
+    return Jump(periods, length, moves) if periods > 0 else None
+
+
+def _looked(history: History, lanes: Array | None) -> tuple[int, tuple[Value, ...]] | None:
+    """The shortest period over all iterations so far, at the times to look for one."""
+    if len(history.values) not in _LOOKS:
         return None
     steady = history.values[_UNLIKE:]
-    for length in (known,) if known and count not in _LOOKS else range(1, (len(steady) - 1) // 2 + 1):
+    for length in range(1, (len(steady) - 1) // 2 + 1):
         moves = _steady(steady, length, lanes)
         if moves is not None:
-            left = [
-                _left(exit_, history.operands[-1][i], history.operands[-1 - length][i], lanes)
-                for i, exit_ in enumerate(loop.exits)
-            ]
-            periods = min(left) - _TAIL_PERIODS
-            return Jump(periods, length, moves) if periods > 0 else None
+            return length, moves
     return None
+
+
+def _again(history: History, lanes: Array | None, before: Jump | None) -> tuple[int, tuple[Value, ...]] | None:
+    if before is None or len(history.values) != _UNLIKE + before.length + 1:
+        return None
+    moves = _steady(history.values[_UNLIKE:], before.length, lanes)
+    if moves is None or not all(_equal(one, other) for one, other in zip(moves, before.moves, strict=True)):
+        return None
+    return before.length, moves
+
+
+def _equal(one: Value, other: Value) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
 def _steady(values: list[tuple[Value, ...]], length: int, taken: Array | None) -> tuple[Value, ...] | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from matrix.memory.blocks import Block, Prepared, Step
     from matrix.memory.launch import Parameters, Sample
-    from matrix.memory.loops import Exit, Loop
+    from matrix.memory.loops import Exit, Jump, Loop
 
 # Steps after which an evaluation is cut off: about 0.3 s on one core.
 BUDGET = 40_000
@@ -46,7 +46,7 @@ class Machine:
         self._registers: dict[str, Any] = special_registers(sample, grid, threads)
         self._maps = dict(parameters.maps)
         self._histories: dict[int, History] = {}
-        self._periods: dict[int, int] = {}  # of loops that were steady before: iterations
+        self._jumps: dict[int, Jump] = {}  # the last one of each loop
         self._alive: Array | None = None  # None: all lanes
         self._doubtful_until = -1  # code before this place may not run at all: a branch was unknown
         self._steps = 0
@@ -353,10 +353,10 @@ class Machine:
         history.values.append(tuple(self._registers.get(name) for name in loop.carried))
         history.operands.append(tuple(self._operands(exit_) for exit_ in loop.exits or ()))
         history.marks.append(self.log.mark())
-        found = jump(history, loop, mask, self._periods.get(loop.begin, 0))
+        found = jump(history, loop, mask, self._jumps.get(loop.begin))
         if found is None:
             return
-        self._periods[loop.begin] = found.length
+        self._jumps[loop.begin] = found
         for name, move in zip(loop.carried, found.moves, strict=True):
             value = self._registers.get(name)
             if value is not None and move is not None:
