@@ -19,7 +19,9 @@ COLD, WARM = "cold", "warm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """An arm that is ready, with what its first call showed. ``places`` are sets of buffers to choose from."""
+    """An arm that is ready, with what its first call showed. ``places`` is how many sets of buffers its
+    share of the memory affords.
+    """
 
     places: int
     capturable: bool
@@ -95,7 +97,7 @@ class Arm(Protocol):
 
     def open(self, places: int, share: float) -> Opened: ...
 
-    def place(self, first: int, turn: Turn) -> None: ...
+    def place(self, first: int, places: int, turn: Turn) -> None: ...
 
     def estimate(self) -> Estimate: ...
 
@@ -134,8 +136,9 @@ class WorkerArm:
             warmup_ms=part["warmup_ms"],
         )
 
-    def place(self, first: int, turn: Turn) -> None:
-        self._part({"op": "arm_place", "first": first, "calls": turn.calls, "replayed": turn.replayed})
+    def place(self, first: int, places: int, turn: Turn) -> None:
+        request = {"op": "arm_place", "first": first, "places": places}
+        self._part({**request, "calls": turn.calls, "replayed": turn.replayed})
 
     def estimate(self) -> Estimate:
         part = self._part({"op": "arm_estimate"})

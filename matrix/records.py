@@ -264,7 +264,7 @@ class ArmRecord:
     ceiling: str  # "copy" or "matmul"
     competitor: str  # name and version; empty where the case names none
     competitor_us: float | None
-    launch_us: float | None  # host time of one call
+    launch_us: float | None  # host time of one call, the 20th percentile: what disturbs a host only adds
     first_call_seconds: float
     problems: list[str]
     warnings: list[str]

@@ -2,7 +2,9 @@
 
 Arms come through one seam, :class:`matrix.arms.Arm`.
 
-All arms are opened at once, each with its buffers in several places, and given fresh places for every block.
+All arms are opened at once, each with its buffers in several places, and given fresh places for every block,
+so that where they lie is averaged over.
+
 In a block they take their rounds in an order that is reversed every other round. After each look of the
 stopping rule, what is decided for every candidate ends the measurement.
 
@@ -46,7 +48,7 @@ class TimingPlan:
     places: int = 6  # sets of buffers that a block's samples go round in
     samples: int = 10  # a round, at least, where the budget allows
     fewest_samples: int = 3
-    round_us: float = 8_000.0  # of samples a round: short kernels get more samples
+    round_us: float = 16_000.0  # of samples a round: short kernels get more samples
     # What is enqueued ahead of the GPU has an end, a thousand and some commands; a sample takes four.
     most_samples: int = 150
     window_us: float = 100.0  # of a batched sample
@@ -147,8 +149,7 @@ class _Session:
         for block in range(self._plan.rule.last_look):
             turn = self._turn_of(block, self._samples, self._cache)
             if block:
-                first = block * self._places
-                self._at_once(lambda arm, turn=turn, first=first: arm.place(first, turn))  # type: ignore[misc]
+                self._place(block)
             self._block(block, self._rounds_per_block, turn)
             for arm in self._arms:
                 self._launch_us[arm.name] += arm.overhead(self._plan.overhead_calls)
@@ -180,6 +181,11 @@ class _Session:
         self._opened = {arm.name: each for arm, each in zip(self._arms, opened, strict=True)}
         self._places = min(each.places for each in opened)
         self._choose_window([arm.estimate() for arm in self._arms])
+        self._place(0)
+
+    def _place(self, block: int) -> None:
+        turn = self._turn_of(block, self._samples, self._cache)
+        self._at_once(lambda arm: arm.place(block * self._places, self._places, turn))
 
     def _choose_window(self, estimates: Sequence[Estimate]) -> None:
         plan = self._plan

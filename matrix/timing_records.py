@@ -155,7 +155,7 @@ class TimingClerk:
             ceiling=rates.ceiling,
             competitor=f"{competition.name} of torch {competition.version}" if competition else "",
             competitor_us=spread(competition.samples_us).median if competition else None,
-            launch_us=spread(launches).median if launches else None,
+            launch_us=spread(launches).p20 if launches else None,
             first_call_seconds=record.opened[name].first_call_seconds,
             problems=[*record.problems[name], *([physics] if physics else [])],
             warnings=list(record.warnings[name]),

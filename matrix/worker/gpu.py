@@ -8,7 +8,7 @@ op              what it does
 ``device``      name, capability, multiprocessors, memory and L2 of the GPU
 ``correctness``  ``path, case, params[, dimensions, seed]``: see :mod:`matrix.worker.check`
 ``arm_open``    ``path, case, params[, places, share, pinned]``: inputs, first call, places, warm-up
-``arm_place``   ``first, calls, replayed``: fresh places, numbered from there
+``arm_place``   ``first, places, calls, replayed``: fresh places, numbered from there
 ``arm_estimate``  what a call takes, and whether the host keeps ahead
 ``arm_round``   ``samples, cache, calls, place, replayed``: raw samples of the open arm
 ``arm_traffic``  bytes moved and operations of the open arm's call

@@ -33,7 +33,7 @@ class Place:
     case: Case
     params: Params
     inputs: list[Any]
-    pad: torch.Tensor | None
+    pad: torch.Tensor | None = None
     replays: dict[int, Callable[[], object]] = field(default_factory=dict)
 
     def call(self) -> object:
@@ -64,4 +64,4 @@ def place(case: Case, params: Params, masters: Sequence[Any], number: int, devic
     size = (number * 37 % _PADS) * _PAD_BYTES
     pad = torch.empty(size, dtype=torch.uint8, device=device) if size else None
     inputs = [item.clone() if isinstance(item, torch.Tensor) else item for item in masters]
-    return Place(case, params, inputs, pad)
+    return Place(case, params, inputs, pad=pad)
