@@ -15,6 +15,7 @@ from matrix.diffs import CodeDiff, code_diff
 from matrix.dimension_table import dimension_rows, dimensions_equal
 from matrix.errors import StorageError
 from matrix.evidence_table import FactRow, fact_rows
+from matrix.memory_lines import LineRow, line_rows
 from matrix.model import Stage, safe
 from matrix.resources import kernels_folder
 from matrix.strips import Strips, strips
@@ -64,6 +65,7 @@ class Evidence:
     cause: str
     changes: Sequence[Change]
     messages: Sequence[Message]
+    lines: Sequence[LineRow] = ()
     notes: Sequence[str] = ()
 
 
@@ -135,6 +137,7 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
         cause=_cause(chain),
         changes=changes,
         messages=_messages(cells),
+        lines=line_rows(run, *pair) if pair and any("traffic" in reason for reason in reasons) else (),
         notes=notes,
     )
 

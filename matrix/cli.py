@@ -181,16 +181,20 @@ def plan(as_json: bool, **selection: Any) -> None:
 @click.argument("cell")
 @click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest.")
 @click.option("--code", type=click.Choice(["ttir", "ttgir", "llir", "ptx", "sass"]), help="Print this code alone.")
+@click.option("--memory", is_flag=True, help="Print what its launches do to memory, line by line.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
-def show(cell: str, run_dir: Path | None, code: str | None, as_json: bool) -> None:
+def show(cell: str, run_dir: Path | None, code: str | None, memory: bool, as_json: bool) -> None:
     """Everything known about the cells that match CELL: an id, or a glob over ids."""
+    from matrix.memory_table import memory_text
     from matrix.runfolder import load
-    from matrix.show import as_data, as_text, code_of, matching
+    from matrix.show import as_data, as_text, code_of, kernels_of, matching
 
     folder = load(run_dir or _home().latest())
     found = matching(folder, cell)
     if code:
         click.echo(code_of(folder, found, code), nl=False)
+    elif memory and not as_json:
+        click.echo(memory_text(kernels_of(folder, found)), nl=False)
     elif as_json:
         click.echo(json.dumps(as_data(folder, found), default=str))
     else:

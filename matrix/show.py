@@ -75,7 +75,7 @@ def as_text(folder: RunFolder, cells: Sequence[CellRecord]) -> str:
     lines += [line for row in data["timings"] for line in _timing(row)]
     for kernel in data["kernels"]:
         lines += ["", f"kernel {kernel['kernel']} ({kernel['cell_id']})"]
-        lines += [f"  {name}: {_value(value)}" for name, value in kernel["facts"].items() if value not in ({}, [])]
+        lines += [f"  {name}: {_value(value)}" for name, value in kernel["facts"].items() if _told(name, value)]
         lines += [f"  {name}: {_value(kernel[name])}" for name in ("num_warps", "num_stages", "num_ctas", "grid")]
         lines += [f"  ptxas: {kernel['ptxas_version']}", f"  signature: {_value(kernel['signature'])}"]
         kept = folder.path / "artifacts"
@@ -95,6 +95,11 @@ def _timing(row: dict[str, Any]) -> Iterator[str]:
     for name, value in row.items():
         if name not in left_out and value not in (None, "", [], {}):
             yield f"  {name}: {', '.join(value) if isinstance(value, list) else _value(value)}"
+
+
+def _told(name: str, value: Any) -> bool:
+    """Whether a fact has something to say; lines of memory traffic have a view of their own (``--memory``)."""
+    return name != "memory_lines" and value is not None and value not in ({}, [], "")
 
 
 def _value(value: Any) -> str:

@@ -98,6 +98,8 @@ def test_show_tells_all_of_a_cell_its_code_included(reduction: Project) -> None:
     for word in ("passed", "code_risk", "registers", "shuffles", "ptxas", "signature"):
         assert word in text
     assert "BAR.SYNC" in reduction.matrix("show", cell, "--code", "sass").stdout
+    memory = reduction.matrix("show", cell, "--memory").stdout
+    assert "bound by shared" in memory and "shared wavefronts a block: 1125 (165 would do)" in memory
     assert json.loads(reduction.matrix("show", cell, "--json").stdout)["kernels"]
     missing = reduction.matrix("show", "no/such/column_max_tma")
     assert missing.returncode == ExitCode.USAGE
