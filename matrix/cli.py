@@ -92,6 +92,20 @@ class Globs(Commas):
         return globs
 
 
+class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """``90``, ``90s`` or ``2m`` as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        text = str(value).strip().lower()
+        factor = 60.0 if text.endswith("m") else 1.0
+        try:
+            return float(text.rstrip("ms")) * factor
+        except ValueError:
+            self.fail(f"{value!r} is no duration; say 90s or 2m", param, ctx)
+
+
 def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what a run is about."""
     options = [
@@ -133,9 +147,11 @@ def main() -> None:
 @main.command()
 @_selection
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Workers at a time; by default the cores.")
+@click.option("--fuzz", type=Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU).")
+@click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
 @click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
-def run(jobs: int | None, as_json: bool, quiet: bool, **selection: Any) -> int:
+def run(jobs: int | None, fuzz: float, lock_clocks: int | None, as_json: bool, quiet: bool, **selection: Any) -> int:
     """Build the environments, run the kernels, judge, and write the report."""
     from matrix.run import Run, default_jobs
     from matrix.runfolder import load
@@ -143,6 +159,8 @@ def run(jobs: int | None, as_json: bool, quiet: bool, **selection: Any) -> int:
 
     configuration, home, host = _configuration(selection), _home(), _gpu_host()
     request = _request(configuration, selection, host)
+    if (fuzz or lock_clocks) and not request.gpu_targets:
+        raise UsageError("--fuzz and --lock-clocks need a GPU", hint="see `triton-matrix doctor`")
     state = Run(
         request=request,
         configuration=configuration,
@@ -150,6 +168,8 @@ def run(jobs: int | None, as_json: bool, quiet: bool, **selection: Any) -> int:
         board=Board(quiet=quiet or as_json),
         jobs=jobs or default_jobs(),
         gpu_host=_taking_part(host, request),
+        fuzz_seconds=fuzz,
+        lock_mhz=lock_clocks or 0,
     )
     try:
         finished = state.execute()

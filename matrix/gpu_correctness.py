@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.cache import key_of, lasting
 from matrix.execute import Measured, cell_key, known
+from matrix.fuzz import FUZZ
 from matrix.model import Stage, format_params
 from matrix.records import DimensionRecord
 from matrix.stations import at_once
@@ -85,7 +86,7 @@ def check(
                 cell = cells.get_nowait()
             except queue.Empty:
                 return
-            done[cell.cell.id] = _check(desk, station, cell, timeout_s, hand)
+            done[cell.cell.id] = check_one(desk, station, cell, timeout_s, hand)
             tick()
 
     pairs = [(station, name) for station in found for target, name in waiting if target == station.gpu.target]
@@ -101,14 +102,16 @@ def _hands(station: Station, pairs: int, jobs: int) -> int:
     return max(1, min(jobs // pairs, station.gpu.memory_bytes // (_MEMORY_A_HAND_BYTES * pairs)))
 
 
-def _check(desk: Desk, station: Station, planned: PlannedCell, timeout_s: float, hand: int) -> Checked:
+def check_one(desk: Desk, station: Station, planned: PlannedCell, timeout_s: float, hand: int = 0) -> Checked:
+    """One cell, now, by one worker of its environment. A fuzzed point's seed is no param of the case."""
     request: dict[str, Any] = {
         "op": "correctness",
         "path": str(planned.case.path),
         "case": planned.case.name,
-        "params": dict(planned.params),
+        "params": {name: value for name, value in planned.params.items() if name != FUZZ},
+        "seed": planned.params.get(FUZZ, ""),
     }
-    if not _has_dimensions(planned):
+    if FUZZ not in planned.params and not _has_dimensions(planned):
         request["dimensions"] = list(_AT_TIMING_POINTS)
     started = datetime.datetime.now(datetime.UTC)
     answer = station.crew.ask(planned.cell.environment, request, timeout_s, hand=hand)

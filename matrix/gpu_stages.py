@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.cache import key_of
 from matrix.gpu_correctness import Checked, Desk, check, dimension_records
+from matrix.gpu_fuzz import fuzz
 from matrix.gpu_timing import Spot, Timed, spots_of, time_all
 from matrix.model import Stage
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, Role, RoundRecord, Tuning
@@ -67,17 +68,20 @@ class GpuStages:
     timeout_s: float
     jobs: int
     board: Board
+    fuzz_seconds: float = 0.0
+    lock_mhz: int = 0
 
     def execute(self, planned: Sequence[PlannedCell]) -> GpuResults:
         cells = [cell for cell in planned if cell.stage in (Stage.CORRECTNESS, Stage.TIMING)]
         if not cells or not self.host.gpus:
             return GpuResults()
         homes, say = self.desk.homes, self.board.say
-        with stations(self.host.gpus, self.host.nvml, homes, self.baseline, self.logs, say) as found:
+        with stations(self.host.gpus, self.host.nvml, homes, self.baseline, self.logs, say, self.lock_mhz) as found:
             started = time.monotonic()
             right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
             tick = self.board.task("correctness", len(right))
             checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
+            checked += self._fuzz(found, right)
             began = time.monotonic()
             say(f"correctness: {len(right)} cells on {len(found)} GPU(s) in {began - started:.0f} s")
             timings = self._time(found, cells, checked)
@@ -86,6 +90,13 @@ class GpuStages:
         dimensions = tuple(dimension_records(checked, run_id=self.run_id, host=self.host_name))
         measured = tuple(each.measured for each in checked)
         return GpuResults(checked=measured, dimensions=dimensions, timings=timings, gpus=gpus)
+
+    def _fuzz(self, found: Sequence[Station], cells: Sequence[PlannedCell]) -> list[Checked]:
+        if not self.fuzz_seconds:
+            return []
+        fuzzed = fuzz(self.desk, found, cells, self.baseline, seconds=self.fuzz_seconds, timeout_s=self.timeout_s)
+        self.board.say(f"fuzz: {fuzzed.tried} points in {self.fuzz_seconds:g} s")
+        return list(fuzzed.checked)
 
     def _time(self, found: Sequence[Station], cells: Iterable[PlannedCell], checked: Sequence[Checked]) -> Timings:
         clerk = TimingClerk(

@@ -14,6 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from matrix.errors import UsageError
+from matrix.fuzz import FUZZ, replayed
 from matrix.model import CPU, Cell, Outcome, Stage
 
 if TYPE_CHECKING:
@@ -180,7 +181,14 @@ def _points_of(case: CaseInfo, stage: Stage, request: Request) -> list[Mapping[s
     own = list(case.points.get(stage, ())) if stage in request.stages else []
     if stage is Stage.CORRECTNESS and Stage.TIMING in request.stages:
         own += [point for point in case.points.get(Stage.TIMING, ()) if point not in own]
-    return own
+    return own + (_fuzzed(case, request.cases) if stage is Stage.CORRECTNESS else [])
+
+
+def _fuzzed(case: CaseInfo, globs: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Fuzzed points that were asked for by their cell ids, to be replayed."""
+    ids = [glob.rsplit("/", 1)[-1].partition(":") for glob in globs if f"{FUZZ}=" in glob]
+    found = (replayed(params, case.points.get(Stage.CORRECTNESS, ())) for name, _, params in ids if name == case.name)
+    return [point for point in found if point]
 
 
 def _absence(case: CaseInfo, version: str, target: str) -> str:

@@ -66,6 +66,8 @@ class Run:
     jobs: int
     gpu_host: GpuHost = field(default_factory=GpuHost)
     timing_plan: TimingPlan = field(default_factory=TimingPlan)
+    fuzz_seconds: float = 0.0
+    lock_mhz: int = 0
     run_id: str = ""
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     folder: Path = Path()
@@ -124,6 +126,8 @@ class Run:
             timeout_s=self.configuration.timeouts_s[Stage.INTERPRET],
             jobs=self.jobs,
             board=self.board,
+            fuzz_seconds=self.fuzz_seconds,
+            lock_mhz=self.lock_mhz,
         )
         results = stages.execute(planned)
         under_way.settle()

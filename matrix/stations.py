@@ -43,8 +43,12 @@ def stations(
     baseline: str,
     logs: Path,
     say: Callable[[str], None],
+    lock_mhz: int = 0,
 ) -> Iterator[list[Station]]:
-    """A station for each GPU, its lock held until the end."""
+    """A station for each GPU, its lock held until the end; with its SM clock held at ``lock_mhz`` where given.
+
+    Raises :class:`UsageError` where this user may not lock clocks, or the GPU does not keep to the lock.
+    """
     with contextlib.ExitStack() as stack:
         found = []
         for gpu in gpus:
@@ -54,11 +58,18 @@ def stations(
             if baseline in homes:
                 specs[CONTROL] = homes[baseline].spec("gpu", gpu=gpu.uuid)
             crew = stack.enter_context(Crew(specs, logs))
+            if lock_mhz and baseline in homes:
+                stack.enter_context(nvml.locked_clocks(gpu.uuid, lock_mhz, functools.partial(_work, crew, baseline)))
             figures = _figures(crew, baseline) if baseline in homes else {}
             read = lambda uuid=gpu.uuid: nvml.reading(uuid)  # noqa: E731
             proofs = _proofs(crew, baseline, figures) if figures else ()
             found.append(Station(gpu=gpu, crew=crew, read=read, figures=figures, proofs=proofs))
         yield found
+
+
+def _work(crew: Crew, name: str) -> None:
+    """Keep the GPU working for a while: an idle one shows no clock that is worth reading back."""
+    crew.ask(name, {"op": "ceilings"})
 
 
 def _figures(crew: Crew, baseline: str) -> dict[str, Any]:
