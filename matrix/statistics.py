@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from matrix.records import Decision
 
@@ -40,7 +39,10 @@ _FEW_SAMPLES = 20
 
 @functools.cache
 def _student(probability: float, freedom: int) -> float:
-    return float(stats.t.ppf(probability, freedom))
+    # Not scipy.stats, and not above: they take seconds to import, and most runs time nothing.
+    from scipy.special import stdtrit  # noqa: PLC0415
+
+    return float(stdtrit(freedom, probability))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
