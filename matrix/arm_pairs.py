@@ -22,12 +22,15 @@ _TURNED = {str(Decision.SLOWER): str(Decision.FASTER), str(Decision.FASTER): str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmPair:
-    """Two arms of one measurement. ``floor``: what an arm differs from itself by on this GPU (a log-ratio)."""
+    """Two arms of one measurement. ``floor``: what an arm differs from itself by on this GPU (a log-ratio);
+    ``launch_floor``: the same of its launches on this host.
+    """
 
     baseline: ArmRecord
     candidate: ArmRecord
     control: ArmRecord | None
     floor: float
+    launch_floor: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class ArmPairs:
                 place = (record.baseline, record.environment, record.case, record.target, record.params)
                 self._places[place] = measurement
         self._floors = noise_floors(arm for arms in self._arms.values() for arm in arms.values())
+        self._launch_floors = _launch_floors(self._arms.values())
 
     def find(self, baseline: str, candidate: str, *, case: str, target: str, params: str) -> ArmPair | None:
         straight = self._places.get((baseline, candidate, case, target, params))
@@ -77,11 +81,12 @@ class ArmPairs:
             return None
         floor = self._floors.get((measurement.run_id, measurement.gpu_uuid))
         allowed = floor.p95 if floor else 0.0
+        launches = self._launch_floors.get((measurement.run_id, measurement.gpu_uuid), 0.0)
         if turned:
             mirrored = _turned(one, other)
-            return ArmPair(baseline=other, candidate=mirrored, control=None, floor=allowed)
+            return ArmPair(baseline=other, candidate=mirrored, control=None, floor=allowed, launch_floor=launches)
         control = arms.get((Role.CONTROL, measurement.baseline))
-        return ArmPair(baseline=one, candidate=other, control=control, floor=allowed)
+        return ArmPair(baseline=one, candidate=other, control=control, floor=allowed, launch_floor=launches)
 
 
 def noise_floors(records: Iterable[ArmRecord]) -> dict[tuple[str, str], NoiseFloor]:
@@ -91,6 +96,18 @@ def noise_floors(records: Iterable[ArmRecord]) -> dict[tuple[str, str], NoiseFlo
         if record.role is Role.CONTROL and record.ratio and not record.problems:
             found[record.run_id, record.gpu_uuid].append(abs(math.log(record.ratio)))
     return {key: _floor(values) for key, values in found.items()}
+
+
+def _launch_floors(measurements: Iterable[Mapping[tuple[Role, str], ArmRecord]]) -> dict[tuple[str, str], float]:
+    """By run and GPU, the 95th percentile of what the control's launches were off by, as log-ratios."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for arms in measurements:
+        times = {arm.role: arm.launch_us for arm in arms.values()}
+        one, other = times.get(Role.BASELINE), times.get(Role.CONTROL)
+        if one and other:
+            arm = next(iter(arms.values()))
+            found[arm.run_id, arm.gpu_uuid].append(abs(math.log(other / one)))
+    return {key: _floor(values).p95 for key, values in found.items()}
 
 
 def _floor(values: list[float]) -> NoiseFloor:

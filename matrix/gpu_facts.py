@@ -112,7 +112,8 @@ def _work(gpu: Gpu, arms: Sequence[ArmRecord]) -> Iterator[tuple[str, str]]:
         yield "Timed", f"{plural(len(cells), 'cell')}, {plural(len(arms), 'arm')}"
     wall, spent = gpu.get("timing_wall_s"), gpu.get("arms_gpu_s")
     if wall:
-        share = f", {spent / wall:.0%} of it in arms".replace("%", " %") if spent else ""
+        apart = wall - (gpu.get("flushes_gpu_s") or 0.0)
+        share = f", {spent / apart:.0%} of it in arms, flushes apart".replace("%", " %") if spent else ""
         yield "Time of the stage", f"{duration(wall)}{share}"
 
 

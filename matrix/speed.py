@@ -190,7 +190,9 @@ def _split(retuned: SpeedComparison, pinned: ArmPair, thresholds: Thresholds) ->
 
 
 def _in_launch(pair: ArmPair, thresholds: Thresholds) -> Change | None:
-    """Host time of a launch. The control says how much that differs by itself."""
+    """Host time of a launch, beyond twice what the controls of this run differ by: on a virtual machine two
+    workers of one environment were seen to differ by half.
+    """
     controls = [pair.control.launch_us] if pair.control and pair.control.launch_us else []
     one, other = pair.baseline.launch_us, pair.candidate.launch_us
     if not one or not other:
@@ -200,7 +202,10 @@ def _in_launch(pair: ArmPair, thresholds: Thresholds) -> Change | None:
     if other < one:
         direction, code = Direction.BETTER, SpeedReason.LAUNCH_FASTER
         small, large = other, min([one, *controls])
-    if large < thresholds.launch_ratio * small or large - small < thresholds.launch_growth_us:
+    if (
+        large < max(thresholds.launch_ratio, math.exp(2 * pair.launch_floor)) * small
+        or large - small < thresholds.launch_growth_us
+    ):
         return None
     return Change(
         reason_code=code,

@@ -158,7 +158,7 @@ def test_what_was_not_decided_is_said_and_why(browser, run):
 def test_the_instrument_states_its_limits(browser, run):
     with opened(browser, run / "report.html") as page:
         box = page.locator("#timing .instrument").inner_text()
-        for said in ("NVIDIA H200", "580.159.04", "700 W", "4,297 GB/s", "742 TFLOP/s", "off by 0.2 % at most"):
+        for said in ("NVIDIA H200", "580.159.04", "700 W", "4,297 GB/s", "742 TFLOP/s", "read +0.20% off"):
             assert said in box
         assert re.search(r"median 0\.\d+ %, p95 0\.28 %, largest 0\.44 % \(16 cells\)", box)
         assert "at most 0.5 % a cell" in box
@@ -205,7 +205,7 @@ def test_without_a_gpu_there_are_no_such_sections(tmp_path):
 def test_run_json_may_say_nothing_about_its_gpus(run, tmp_path):
     folder = shutil.copytree(run, tmp_path / "run")
     meta = json.loads((folder / "run.json").read_text())
-    for gpus in ([], [{}], [{"uuid": "x", "spin": [{}], "timing_wall_s": None}]):
+    for gpus in ([], [{}], [{"uuid": "x", "proofs": [], "timing_wall_s": None}]):
         (folder / "run.json").write_text(json.dumps({**meta, "gpus": gpus}))
         assert "NVIDIA H200" in report.render([folder])
     del meta["gpus"]

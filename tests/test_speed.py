@@ -187,6 +187,14 @@ def test_launches_are_judged_coarsely(launch, control, time, verdict, reason):
     assert (row.verdict, row.reason_code) == (verdict, reason)
 
 
+def test_launches_are_judged_beyond_what_the_controls_of_the_run_differ_by():
+    quiet = timed.arms({"launch_us": 36.0}, params="n=1")
+    assert judged(quiet)[0].reason_code == "launch_slower"
+    noisy = timed.arms(params="n=2")
+    noisy[-1] = timed.arm(Role.CONTROL, launch_us=32.0, params="n=2")
+    assert {row.verdict for row in judged([*quiet, *noisy])} == {Verdict.EQUAL}
+
+
 def test_a_short_launch_may_double():
     arms = timed.arms({"launch_us": 8.0}, {"launch_us": 4.0})
     arms[-1] = timed.arm(Role.CONTROL, launch_us=4.0)

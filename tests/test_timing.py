@@ -207,6 +207,23 @@ def test_a_difference_in_time_alone_is_not_called() -> None:
     assert "SM clock" in record.problems["candidate"][0]
 
 
+def test_lower_clocks_under_the_power_cap_of_both_arms_are_the_kernel_s_own_doing() -> None:
+    arms = trio(1.05, clock_mhz=1980.0 / 1.05)
+    total = {"sw_power_cap": 0}
+
+    def capped() -> None:
+        total["sw_power_cap"] += 1_000_000
+        time.sleep(0.01)
+
+    for arm in arms:
+        arm.meanwhile = capped
+    plan = TimingPlan(rule=StoppingRule(looks=(6,)), rounds_per_block=1, warm_rounds=1)
+    record = run(arms, plan=plan, read=lambda: reading(dict(total)))
+    assert record.problems["candidate"] == ()
+    assert "sw_power_cap" in record.warnings["candidate"][0]
+    assert record.decisions["candidate"] == Decision.UNDECIDED  # slower in time, the same in cycles
+
+
 def test_without_clocks_time_decides() -> None:
     arms = trio(1.05)
     for arm in arms:

@@ -183,6 +183,8 @@ def _rounds(raw: Sequence[Sequence[Any]], role: Role, environment: str, cell_id:
             queue_full=True,
             clock_mhz=clock,
             busy_us=sum(samples),
+            wall_us=22_000.0,
+            worker_us=21_000.0,
             sm_mhz=1980,
             memory_mhz=3201,
             power_w=412.5,
