@@ -59,6 +59,7 @@ class MemoryEvidence:
     global_bytes_used: float
     bulk_bytes: float
     executed_instructions: float
+    dram_bytes: float  # of the launch, were every byte of its tensors to go over once
     lanes_an_address: int
     busy_us: dict[str, float] = field(default_factory=dict)
     lines: list[dict[str, float | int | str]] = field(default_factory=list)
@@ -140,6 +141,7 @@ def _evidence(
         global_bytes_used=round(_sum(figures, "bytes_used"), 2),
         bulk_bytes=round(_sum(figures, "bulk_bytes"), 2),
         executed_instructions=round(work.instructions, 1),
+        dram_bytes=work.dram_bytes,
         lanes_an_address=max((one.lanes_an_address for one in figures), default=0),
         lines=_lines(figures),
         note=note,
