@@ -1,0 +1,63 @@
+"""The recorded run that the package carries: what a real H200 measured, judged by today's rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrix.compare import judge_again
+from matrix.decision import summarise
+from matrix.records import Role, Verdict
+from matrix.report import render
+from matrix.resources import sample_folder
+from matrix.runfolder import load
+from matrix.thresholds import Thresholds
+
+BASELINE = "triton3.5.1-host"
+
+
+@pytest.fixture(scope="module")
+def sample() -> Path:
+    return sample_folder()
+
+
+def test_the_package_carries_it_and_it_is_small(sample: Path) -> None:
+    assert sum(file.stat().st_size for file in sample.iterdir()) < 2_000_000
+
+
+def test_the_tma_reduction_is_the_one_regression_of_3_6_0(sample: Path) -> None:
+    folder, _ = judge_again([sample], BASELINE, ["host"], Thresholds())
+    regressed = [row for row in folder.verdicts if row.verdict is Verdict.REGRESSED]
+    assert {row.case for row in regressed} == {"column_max_tma"}
+    worst = max(regressed, key=lambda row: (row.candidate_value or 0) / (row.baseline_value or 1))
+    assert 3.0 < (worst.candidate_value or 0) / (worst.baseline_value or 1) < 3.3
+    silent = {row.verdict for row in folder.verdicts if row.case == "column_max_pointer" and row.stage == "timing"}
+    assert silent <= {Verdict.EQUAL, Verdict.CHANGED}
+
+
+def test_the_recorded_verdicts_are_those_of_today_s_rules(sample: Path) -> None:
+    recorded = load(sample)
+    candidates = recorded.meta["request"]["candidates"]
+    folder, _ = judge_again([sample], BASELINE, candidates, Thresholds())
+    said = {(row.candidate, row.case, row.params, row.stage): row.verdict for row in recorded.verdicts}
+    assert {(row.candidate, row.case, row.params, row.stage): row.verdict for row in folder.verdicts} == said
+
+
+def test_the_baseline_against_itself_stays_within_the_instrument_s_noise(sample: Path) -> None:
+    controls = [arm for arm in load(sample).timings if arm.role is Role.CONTROL]
+    assert len(controls) >= 30
+    assert max(abs((arm.ratio or 0) - 1) for arm in controls) <= 0.006
+
+
+def test_improvements_of_3_8_0_show_as_clearly(sample: Path) -> None:
+    folder, _ = judge_again([sample], BASELINE, ["triton3.8.0-host"], Thresholds())
+    improved = {row.case for row in folder.verdicts if row.verdict is Verdict.IMPROVED and row.stage == "timing"}
+    assert "column_max_pointer" in improved
+    assert summarise(folder.verdicts).sentence == "Do not upgrade."
+
+
+def test_its_report_is_a_page(sample: Path) -> None:
+    page = render([sample])
+    assert "NVIDIA H200" in page
+    assert "column_max_tma: slower" in page
