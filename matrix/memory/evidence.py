@@ -46,7 +46,8 @@ class MemoryEvidence:
     """A kernel's memory traffic: means a block over the grid, and the launch's ``busy_us`` by resource.
 
     ``unknown`` is the share of requests (one a warp and instruction) whose addresses or whose execution
-    depend on loaded values; they are counted in no other figure. ``lines``: the same by source line and kind.
+    depend on loaded values; unknown addresses are counted in no other figure. ``lines``: the same by source
+    line, kind and width.
     """
 
     requests: float
