@@ -148,7 +148,8 @@ def _expected(judgement: Judgement, baseline: Side, candidate: Side, expectation
 
 def _undecided(judgement: Judgement) -> bool:
     """Incomplete for want of a record. A case that fails in its own code has one, and may be expected to."""
-    return judgement.verdict is Verdict.INCOMPLETE and judgement.changes[0].reason_code != Outcome.CASE_ERROR
+    told = (Outcome.CASE_ERROR, Outcome.IMPORT_ERROR)
+    return judgement.verdict is Verdict.INCOMPLETE and judgement.changes[0].reason_code not in told
 
 
 def _met(expectations: Sequence[Expect], side: Side) -> Expect | None:

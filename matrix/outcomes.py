@@ -9,6 +9,7 @@ With every failure ranked by how much it hides (:class:`Kind`), the decision is:
 | fails or declines | passed | improved | ``compile_error_gone`` |
 | fails | fails alike | equal | ``failing_in_both``: no regression, and still shown |
 | case_error | case_error | incomplete | ``case_error``: the case itself was never put to the test |
+| import_error | import_error | incomplete | ``import_error``: likewise |
 | declines | declines | unsupported | ``unsupported``; ``unsupported_to_does_not_fit`` |
 | fails or declines | a worse kind | regressed | ``compile_error_to_compiler_abort`` |
 | fails or declines | a better kind | improved | ``compiler_abort_to_compile_error`` |
@@ -157,6 +158,8 @@ def _unjudged(baseline: Outcome | None, candidate: Outcome | None) -> Comparison
 
 def _alike(outcome: Outcome) -> Comparison:
     said = MEANINGS[outcome]
+    if outcome is Outcome.IMPORT_ERROR:  # imported nowhere, the case was never put to the test either
+        return _comparison(Verdict.INCOMPLETE, str(outcome), said, said)
     match said.kind:
         case Kind.PASSED:
             return _comparison(Verdict.EQUAL, str(outcome), said, said)

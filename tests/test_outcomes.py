@@ -60,6 +60,7 @@ def test_a_worse_kind_is_always_the_graver_one() -> None:
         ("compile_error", "compile_error", "equal", "failing_in_both"),
         ("timeout", "timeout", "equal", "failing_in_both"),
         ("crash", "crash", "equal", "failing_in_both"),
+        ("import_error", "import_error", "incomplete", "import_error"),
         ("case_error", "case_error", "incomplete", "case_error"),
         ("unsupported", "unsupported", "unsupported", "unsupported"),
         ("does_not_fit", "does_not_fit", "unsupported", "does_not_fit"),
@@ -96,7 +97,8 @@ def test_a_pass_is_never_made_of_ignorance() -> None:
     for baseline, candidate in EVERY_PAIR:
         verdict = compare(baseline, candidate).verdict
         unjudged = any(meaning(side).kind is Kind.UNJUDGED for side in (baseline, candidate))
-        assert (verdict is Verdict.INCOMPLETE) == (unjudged or baseline is candidate is Outcome.CASE_ERROR)
+        untested = baseline is candidate and candidate in (Outcome.CASE_ERROR, Outcome.IMPORT_ERROR)
+        assert (verdict is Verdict.INCOMPLETE) == (unjudged or untested)
 
 
 @pytest.mark.parametrize("candidate", [o for o in Outcome if failed(o)])
