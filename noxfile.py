@@ -147,4 +147,7 @@ def tests(session: nox.Session) -> None:
     if not shutil.which("chromium") and shutil.which("apt-get") and os.geteuid() == 0:
         session.run("apt-get", "update", "-qq", external=True)
         session.run("apt-get", "install", "-y", "-qq", "chromium", external=True, silent=True)
-    session.run("python", "-P", "-m", "pytest", *session.posargs)
+    # Environments are built once for all of the suite's processes.
+    workshop = os.environ.get("MATRIX_TEST_WORKSHOP") or os.path.join(session.create_tmp(), "workshop")
+    processes = ["-n", "2", "--dist", "loadfile"]
+    session.run("python", "-P", "-m", "pytest", *processes, *session.posargs, env={"MATRIX_TEST_WORKSHOP": workshop})

@@ -84,7 +84,7 @@ class FakeWorker:
         us = self._true_us() * (0.6 if warm else 1.0)
         samples = self._samples(us, request["samples"])
         figures = {"queue_full": self.queue_full, "clock_mhz": 1980.0, "busy_us": 1e3, "attempts": 1}
-        return {"samples_us": samples, **figures}
+        return {"seconds": 0.01, "samples_us": samples, **figures}
 
     def _overhead(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"host_us": self._samples(30.0, request["calls"])}
