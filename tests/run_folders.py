@@ -504,7 +504,8 @@ def _gpu_meta() -> dict[str, object]:
     gpu = {
         "uuid": timed.UUID, "name": timed.GPU, "driver": "580.159.04", "target": "sm_90", "power_limit_w": 700.0,
         "largest_sm_mhz": 1980, "memory_bytes": 150754820096, "l2_bytes": 62914560, "copy_gb_s": 4297.1,
-        "matmul_bf16_tflop_s": 742.4, "proofs": proofs, "flushes_gpu_s": 20.0, "timing_wall_s": 140.0, "arms_gpu_s": 103.0,
+        "matmul_bf16_tflop_s": 742.4, "proofs": proofs, "flushes_gpu_s": 20.0,
+        "timing_wall_s": 140.0, "arms_gpu_s": 103.0,
     }  # fmt: skip
     return {"gpus": [gpu], "not_run": [{"what": "counters", "why": "not part of this release"}]}
 
