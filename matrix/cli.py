@@ -73,8 +73,12 @@ class Commas(click.ParamType):  # type: ignore[type-arg]  # generic in the newes
 
     name = "list"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
-        return [part.strip() for part in value.split(",") if part.strip()]
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        if not parts:
+            # An empty variable of a CI job must not come to mean "everything".
+            self.fail("is empty; leave the option out to mean all", param, ctx)
+        return parts
 
 
 class Globs(Commas):

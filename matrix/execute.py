@@ -24,13 +24,12 @@ if TYPE_CHECKING:
     from matrix.process import WorkerSpec
     from matrix.workers import WorkerHome
 
-COLLECT_TIMEOUT_S = 120.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """Seconds that a worker may stay silent on one request before it is killed."""
 
+    collect: float = 120.0
     compile: float = 120.0
     interpret: float = 180.0
 
@@ -104,7 +103,7 @@ def collect(
                 tick()
             else:
                 request = {"op": "collect", "path": str(path)}
-                lane.tasks.append(Task(key=str(path), request=request, timeout_s=COLLECT_TIMEOUT_S))
+                lane.tasks.append(Task(key=str(path), request=request, timeout_s=bench.timeouts.collect))
         lanes.append(lane)
     for result in Pool(slots=bench.slots, logs=bench.scratch).run(lanes):
         path, part = Path(result.task.key), result.parts[-1]

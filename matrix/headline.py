@@ -12,6 +12,7 @@ from matrix.distrust import distrust
 from matrix.errors import ExitCode
 from matrix.groups import Section
 from matrix.model import CPU, Outcome, Stage
+from matrix.outcomes import FAILING_IN_BOTH
 from matrix.picture import unique_pairs
 from matrix.records import Verdict
 from matrix.wording import NOTHING, by_target, listing, plural, unique
@@ -75,6 +76,7 @@ def _sentence(own: Sequence[Group], incomplete: int, verdicts: Sequence[VerdictR
     slower = [group for group in own if group.finding.verdict is Verdict.REGRESSED and _timed(group)]
     faster = [group for group in own if group.finding.verdict is Verdict.IMPROVED and _timed(group)]
     kinds = {kind: [g for g in own if g.finding.verdict is kind and g not in (*slower, *faster)] for kind in Verdict}
+    both = sum(row.reason_code == FAILING_IN_BOTH and row.verdict is Verdict.EQUAL for row in verdicts)
     parts = [
         distrust(verdicts),
         _counted(kinds[Verdict.REGRESSED], "regression"),
@@ -83,6 +85,7 @@ def _sentence(own: Sequence[Group], incomplete: int, verdicts: Sequence[VerdictR
         _counted(kinds[Verdict.MIXED], "mixed change"),
         _counted(kinds[Verdict.UNEXPECTED_PASS], "unexpected pass", "unexpected passes"),
         plural(incomplete, "cell") + " without a verdict" if incomplete else "",
+        plural(both, "cell") + " failing in both" if both else "",
         _counted(faster, "speed-up"),
         _counted(kinds[Verdict.IMPROVED], "improvement"),
     ]

@@ -63,6 +63,9 @@ def judge_spot(
     comparison = outcomes.compare(baseline.outcome, candidate.outcome)
     change = replace(comparison.change, stage=_stage_of(baseline, candidate), cause=_cause(baseline, candidate))
     judgement = Judgement(verdict=comparison.verdict, changes=(change,))
+    if comparison.change.reason_code == outcomes.FAILING_IN_BOTH and Stage.IMPORT in (baseline.stage, candidate.stage):
+        # However a case failed to import (a time-out, a crash), it was never put to the test.
+        judgement = replace(judgement, verdict=Verdict.INCOMPLETE)
     passed = baseline.outcome is candidate.outcome is Outcome.PASSED
     if passed and stage == Stage.COMPILE:
         judgement = _judge_code(baseline.kernels, candidate.kernels, thresholds)

@@ -5,6 +5,7 @@ Pure but for looking for files: nothing here starts a process.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,15 @@ def check_names(collected: Iterable[Collected]) -> None:
     if clashes:
         lines = [f"case {name!r} is in {' and in '.join(map(str, paths))}" for name, paths in clashes.items()]
         raise UsageError("\n".join(lines), hint="rename one, or leave ours out with --no-builtin")
+
+
+def check_selection(collected: Sequence[Collected], request: Request) -> None:
+    """Raise :class:`UsageError` where globs were given and none matches anything."""
+    if request.cases and not selected_cases(collected, request):
+        known = sorted({case.name for item in collected for case in item.cases})
+        near = difflib.get_close_matches(request.cases[0].strip("*"), known, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else f"cases are: {', '.join(known[:12])} ..."
+        raise UsageError(f"no case matches {', '.join(map(repr, request.cases))}", hint=hint)
 
 
 def cells_of(

@@ -25,7 +25,17 @@ from matrix.host import Host, this_host
 from matrix.judge import judge
 from matrix.model import Outcome, Stage
 from matrix.pending import pending
-from matrix.plan import GPU_STAGES, Collected, PlannedCell, Request, cells_of, check_names, not_run, selected_cases
+from matrix.plan import (
+    GPU_STAGES,
+    Collected,
+    PlannedCell,
+    Request,
+    cells_of,
+    check_names,
+    check_selection,
+    not_run,
+    selected_cases,
+)
 from matrix.provision import Provision, provide
 from matrix.recording import Arm, Clerk, expectations_of
 from matrix.releases import release_expectations
@@ -87,6 +97,7 @@ class Run:
             tick = self.board.task("import", len(homes) * len(files))
             collected = [*collect(bench, homes, locks, files, tick), *self._unbuilt()]
             check_names(collected)
+            check_selection(collected, self.request)
             planned = self._plan(collected)
             on_host = [cell for cell in planned if cell.stage not in GPU_STAGES]
             tick = self.board.task("compile and interpret", len(on_host))
@@ -203,7 +214,11 @@ class Run:
             scratch,
             store=self.home.path,
             slots=self.jobs,
-            timeouts=Timeouts(compile=timeouts[Stage.COMPILE], interpret=timeouts[Stage.INTERPRET]),
+            timeouts=Timeouts(
+                collect=timeouts[Stage.IMPORT],
+                compile=timeouts[Stage.COMPILE],
+                interpret=timeouts[Stage.INTERPRET],
+            ),
             say=self.board.say,
         )
 

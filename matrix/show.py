@@ -16,13 +16,21 @@ if TYPE_CHECKING:
 
 
 def matching(folder: RunFolder, glob: str) -> list[CellRecord]:
-    """The cell rows whose id matches, or whose id ends in the text given. Raises :class:`UsageError` for none."""
-    found = [row for row in folder.cells if fnmatch.fnmatchcase(row.cell_id, glob) or row.cell_id.endswith(glob)]
+    """The cell rows whose id, point or case matches, or whose id ends in the text given.
+
+    Raises :class:`UsageError` for none.
+    """
+    found = [row for row in folder.cells if _matches(row, glob)]
     if not found:
         near = sorted({row.cell_id for row in folder.cells if row.case in glob})[:5]
         hint = f"cells of that case: {'; '.join(near)}" if near else "ids are in cells.parquet, column cell_id"
         raise UsageError(f"no cell of run {folder.run_id} matches {glob!r}", hint=hint)
     return found
+
+
+def _matches(row: CellRecord, glob: str) -> bool:
+    names = (row.cell_id, row.cell_id.rsplit("/", 1)[-1], row.case)
+    return row.cell_id.endswith(glob) or any(fnmatch.fnmatchcase(name, glob) for name in names)
 
 
 def kernels_of(folder: RunFolder, cells: Iterable[CellRecord]) -> list[KernelRecord]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matrix.runfolder import RunFolder
 
 _ROWS = 20
+_TOLD = frozenset((Section.FINDING, Section.UNDECIDED, Section.IMPROVEMENT, Section.STANDING))
 _COLOURS = {"bad": "31;1", "missing": "31", "risk": "33", "odd": "34", "good": "32"}
 
 
@@ -35,6 +36,7 @@ def summary_markdown(run: RunFolder) -> str:
     lines += ["| " + " | ".join(figure.value for figure in figures([run], groups)) + " |", ""]
     lines += _table("Findings", [found for found in groups if found.section is Section.FINDING])
     lines += _table("Without a verdict", [found for found in groups if found.section is Section.UNDECIDED])
+    lines += _table("Fails in both", [found for found in groups if found.section is Section.STANDING])
     lines += _table("Improvements", [found for found in groups if found.section is Section.IMPROVEMENT])
     lines += _table("Known differences", [found for found in groups if found.section is Section.KNOWN])
     lines += _not_tested(gaps([run]))
@@ -53,7 +55,7 @@ def _text_lines(run: RunFolder, groups: Sequence[Group], *, colour: bool) -> Ite
         yield f"{_paint(decision.word, decision.tone, colour=colour)} {pair}"
         yield f"  {decision.sentence}"
         own = [found for found in groups if found.pair == (decision.baseline, decision.candidate)]
-        told = [g for g in own if g.section in {Section.FINDING, Section.UNDECIDED, Section.IMPROVEMENT}]
+        told = [g for g in own if g.section in _TOLD]
         for found in told[:_ROWS]:
             look = LOOKS[found.finding.verdict]
             word = _paint(f"{look.glyph} {look.word:<10}", look.tone, colour=colour)

@@ -100,6 +100,12 @@ def test_a_candidate_that_nobody_ran_still_has_a_row() -> None:
     assert (row.verdict, row.reason_code, row.candidate) == (Verdict.INCOMPLETE, "nothing_run", CANDIDATE)
 
 
+@pytest.mark.parametrize("outcome", ["import_error", "timeout", "crash"])
+def test_a_case_that_imports_in_neither_environment_was_never_put_to_the_test(outcome: str) -> None:
+    (row,) = judged([cell(BASELINE, outcome, stage="import"), cell(CANDIDATE, outcome, stage="import")])
+    assert row.verdict is Verdict.INCOMPLETE
+
+
 def test_of_two_records_the_last_one_counts() -> None:
     row = judged([cell(BASELINE), cell(CANDIDATE, "interrupted"), cell(BASELINE, "wrong"), cell(CANDIDATE, "wrong")])
     assert [r.reason_code for r in row] == ["failing_in_both"]

@@ -65,6 +65,23 @@ def test_an_unchanged_run_redoes_nothing(reduction: Project) -> None:
     assert {row["verdict"] for row in told["verdicts"]} >= {"code_risk", "changed"}
 
 
+def test_globs_that_match_nothing_are_a_usage_error(reduction: Project) -> None:
+    latest = reduction.latest.resolve()
+    done = reduction.matrix(*reduction_arguments(), "--cases", "column_maxi*")
+    assert done.returncode == ExitCode.USAGE, done.stdout + done.stderr
+    assert "no case matches 'column_maxi*'" in done.stderr
+    assert "did you mean column_max" in done.stderr
+    assert reduction.latest.resolve() == latest
+    done = reduction.matrix(*reduction_arguments(), "--cases", "")
+    assert done.returncode == ExitCode.USAGE
+    assert "leave the option out to mean all" in done.stderr
+
+
+def test_show_takes_the_globs_that_run_takes(reduction: Project) -> None:
+    done = reduction.matrix("show", "column_max_tma*", "--json")
+    assert {row["case"] for row in json.loads(done.stdout)["cells"]} == {"column_max_tma"}
+
+
 def test_every_artifact_is_there_once_and_any_zstd_reads_it(reduction: Project) -> None:
     evidence = pd.read_parquet(reduction.latest / "evidence.parquet")
     named = {digest for text in evidence.artifacts for digest in json.loads(text).values()}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
 import run_folders
 
+from matrix.findings import number
+from matrix.records import Verdict
 from matrix.runfolder import load
 from matrix.summary import summary_markdown, summary_text
 
@@ -42,3 +45,14 @@ def test_a_flat_run_is_three_lines(tmp_path):
     folder = run_folders.build(tmp_path / "run", quiet=True, hostile=False)
     assert summary_text(load(folder)).splitlines()[0].startswith("Nothing regressed.")
     assert len(summary_text(load(folder)).splitlines()) == 3
+
+
+def test_what_fails_in_both_is_never_passed_over(tmp_path):
+    quiet = load(run_folders.build(tmp_path / "run", quiet=True, hostile=False))
+    first, *rest = quiet.verdicts
+    detail = first.detail.replace(f'"{first.reason_code}"', '"failing_in_both"')
+    broken = dataclasses.replace(first, verdict=Verdict.EQUAL, reason_code="failing_in_both", detail=detail)
+    run = dataclasses.replace(quiet, verdicts=number([broken, *rest]))
+    assert "1 cell failing in both" in summary_text(run)
+    assert first.case in summary_text(run)
+    assert "## Fails in both" in summary_markdown(run)
