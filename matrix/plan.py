@@ -245,7 +245,7 @@ def selected_cases(collected: Iterable[Collected], request: Request) -> set[str]
 
 def _all_cells(environment: str, case: CaseInfo, request: Request) -> Iterator[Cell]:
     yield Cell.of(environment, CPU, case.name, {})
-    for points in case.points.values():
+    for points in (*case.points.values(), _fuzzed(case, request.cases)):
         for params in points:
             for target in (CPU, *request.targets):
                 yield Cell.of(environment, target, case.name, params)
