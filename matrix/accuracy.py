@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.changes import Change, Direction
-from matrix.model import Outcome, Stage
+from matrix.model import NO_FAILURE, Outcome, Stage
 from matrix.outcomes import meaning
 from matrix.records import Verdict
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     Dimensions = Mapping[str, DimensionRecord]
 
 VALUES = "values"
-# Outcomes of a dimension that are no failure: refused inputs it need not take, an ill-conditioned gate.
-NO_FAILURE = frozenset(map(str, (Outcome.PASSED, Outcome.REFUSED, Outcome.INVALID, Outcome.NOT_RUN)))
 
 
 class AccuracyReason(enum.StrEnum):

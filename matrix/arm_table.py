@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matrix.evidence_table import FactRow
 from matrix.records import Verdict
 from matrix.speed import SpeedReason, drift
-from matrix.wording import NOTHING, change, microseconds, number, times
+from matrix.wording import NOTHING, change, microseconds, number, percent, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,11 +57,11 @@ def arm_notes(pair: ArmPair) -> Iterator[str]:
     if seen := could_see(arm):
         yield f"The smallest slow-down that this cell could have shown: {seen}."
     if pair.floor:
-        yield f"The same environment against itself, on this GPU in this run: within {_percent(pair.floor)} (p95)."
+        yield f"The same environment against itself, on this GPU in this run: within {percent(pair.floor)} (p95)."
     method = arm.method or "interleaved rounds"
     yield (
         f"{method[:1].upper()}{method[1:]}; {arm.blocks} blocks, {arm.rounds} rounds; "
-        f"false-alarm rate {_percent(arm.alpha)}; ended: {arm.stopped}."
+        f"false-alarm rate {percent(arm.alpha)}; ended: {arm.stopped}."
     )
 
 
@@ -98,13 +98,13 @@ def rate(arm: ArmRecord) -> str:
 def clock(arm: ArmRecord) -> str:
     if not arm.clock_mhz:
         return ""
-    varied = f", varied by {_percent(arm.clock_cv)}" if arm.clock_cv is not None else ""
+    varied = f", varied by {percent(arm.clock_cv)}" if arm.clock_cv is not None else ""
     return f"{arm.clock_mhz:,.0f} MHz{varied}"
 
 
 def could_see(arm: ArmRecord) -> str:
     seen = arm.smallest_detectable
-    return _percent(seen) if seen is not None and math.isfinite(seen) else ""
+    return percent(seen) if seen is not None and math.isfinite(seen) else ""
 
 
 def samples(arm: ArmRecord) -> str:
@@ -114,10 +114,6 @@ def samples(arm: ArmRecord) -> str:
 
 def _seconds(arm: ArmRecord) -> str:
     return number(arm.first_call_seconds, "s") if arm.first_call_seconds else ""
-
-
-def _percent(value: float) -> str:
-    return f"{value * 100:.2g} %"
 
 
 def _times_row(label: str, one: float | None, other: float | None, direction: str = "") -> FactRow | None:

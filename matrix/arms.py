@@ -28,7 +28,6 @@ class Opened:
     kernels: tuple[Mapping[str, Any], ...] = ()
     configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     first_call_seconds: float = 0.0
-    warmup_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,6 @@ class Round:
     queue_full: bool = True
     clock_mhz: float | None = None
     busy_us: float = 0.0
-    attempts: int = 1
     worker_us: float = 0.0  # how long the worker was at it
 
 
@@ -105,8 +103,6 @@ class Arm(Protocol):
 
     def overhead(self, calls: int) -> tuple[float, ...]: ...
 
-    def close(self) -> None: ...
-
 
 class WorkerArm:
     """An arm served by a resident worker. ``ask`` sends one request and returns the reply's part."""
@@ -133,7 +129,6 @@ class WorkerArm:
             kernels=tuple(part["kernels"]),
             configurations=part["configurations"],
             first_call_seconds=part["first_call_seconds"],
-            warmup_ms=part["warmup_ms"],
         )
 
     def place(self, first: int, places: int, turn: Turn) -> None:
@@ -152,7 +147,6 @@ class WorkerArm:
             queue_full=part["queue_full"],
             clock_mhz=part["clock_mhz"],
             busy_us=part["busy_us"],
-            attempts=part["attempts"],
             worker_us=1e6 * part["seconds"],
         )
 
@@ -171,11 +165,8 @@ class WorkerArm:
         part = self._part({"op": "arm_traffic"})
         return {name: part[name] for name in ("bytes_moved", "flops")}
 
-    def close(self) -> None:
-        self._part({"op": "arm_close"})
-
     def dismiss(self) -> None:
-        """Close, whatever state the worker is in: it is replaced if it has to be."""
+        """Free the arm's memory, whatever state the worker is in: it is replaced if it has to be."""
         self._ask({"op": "arm_close"})
 
     def _part(self, request: dict[str, Any]) -> dict[str, Any]:

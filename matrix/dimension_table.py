@@ -6,9 +6,9 @@ import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.accuracy import NO_FAILURE, VALUES, accuracy_titles
+from matrix.accuracy import VALUES, accuracy_titles
 from matrix.evidence_table import FactRow
-from matrix.model import Outcome, Stage
+from matrix.model import DIMENSIONS, NO_FAILURE, Outcome, Stage
 from matrix.wording import NOTHING, change, number, phrase
 
 if TYPE_CHECKING:
@@ -18,24 +18,6 @@ if TYPE_CHECKING:
     from matrix.runfolder import RunFolder
 
 _TIGHTEST = 8
-# In the order in which they are run (matrix/worker/check.py); what is not named here comes last.
-_ORDER = (
-    "launched",
-    "bounds",
-    "written",
-    "inputs",
-    VALUES,
-    "fresh",
-    "repeat",
-    "undefined_lanes",
-    "special_values",
-    "large_values",
-    "small_values",
-    "strided",
-    "misaligned",
-    "exact",
-    "gradients",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +96,7 @@ def _lines(baseline: Sequence[DimensionRecord], candidate: Sequence[DimensionRec
 
 
 def _place(name: str) -> tuple[int, str]:
-    return (_ORDER.index(name) if name in _ORDER else len(_ORDER)), name
+    return (DIMENSIONS.index(name) if name in DIMENSIONS else len(DIMENSIONS)), name
 
 
 def _counted(name: str, counts: Mapping[tuple[str, str], int]) -> str:

@@ -12,7 +12,7 @@ from matrix.execute import Measured, cell_key, known
 from matrix.fuzz import FUZZ
 from matrix.model import Stage, format_params
 from matrix.records import DimensionRecord
-from matrix.stations import at_once
+from matrix.stations import at_once, drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -80,12 +80,7 @@ def check(
         tick()
 
     def serve(station: Station, environment: str, hand: int) -> None:
-        cells = waiting.get((station.gpu.target, environment))
-        while cells is not None:
-            try:
-                cell = cells.get_nowait()
-            except queue.Empty:
-                return
+        for cell in drained(waiting.get((station.gpu.target, environment))):
             done[cell.cell.id] = check_one(desk, station, cell, timeout_s, hand)
             tick()
 

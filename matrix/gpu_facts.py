@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from matrix.arm_pairs import noise_floors
 from matrix.records import Role
-from matrix.wording import duration, number, plural
+from matrix.wording import duration, percent, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -86,16 +86,16 @@ def _sight(run: RunFolder, uuid: str, arms: Sequence[ArmRecord]) -> Iterator[tup
     floors = noise_floors(run.timings)  # rows that another run measured keep that run's id
     floor = floors.get((run.run_id, uuid)) or next((f for (_, gpu), f in floors.items() if gpu == uuid), None)
     if floor is not None:
-        spread = f"median {_percent(floor.median)}, p95 {_percent(floor.p95)}, largest {_percent(floor.largest)}"
+        spread = f"median {percent(floor.median)}, p95 {percent(floor.p95)}, largest {percent(floor.largest)}"
         yield "Noise floor: the baseline against itself", f"{spread} ({plural(floor.cells, 'cell')})"
     candidates = [arm for arm in arms if arm.role is Role.CANDIDATE]
     if candidates:
         alpha = max(arm.alpha for arm in candidates)
-        yield "False alarms", f"at most {_percent(alpha)} a cell, over all looks at it"
+        yield "False alarms", f"at most {percent(alpha)} a cell, over all looks at it"
     seen = sorted(filter(_known, (arm.smallest_detectable for arm in candidates)))
     if seen:
         middle = seen[len(seen) // 2]
-        said = f"{_percent(middle)} in the median cell, {_percent(seen[-1])} in the worst"
+        said = f"{percent(middle)} in the median cell, {percent(seen[-1])} in the worst"
         yield "Smallest slow-down it could see", said
     clocks = [arm.clock_mhz for arm in arms if arm.clock_mhz]
     if clocks:
@@ -115,7 +115,3 @@ def _work(gpu: Gpu, arms: Sequence[ArmRecord]) -> Iterator[tuple[str, str]]:
         apart = wall - (gpu.get("flushes_gpu_s") or 0.0)
         share = f", {spent / apart:.0%} of it in arms, flushes apart".replace("%", " %") if spent else ""
         yield "Time of the stage", f"{duration(wall)}{share}"
-
-
-def _percent(value: float) -> str:
-    return f"{number(float(f'{value * 100:.2g}'))} %"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.arms import ArmFailed, WorkerArm
 from matrix.cache import key_of
-from matrix.model import Outcome, Stage
+from matrix.model import FIRST_DIMENSIONS, Outcome, Stage
 from matrix.records import Tuning
-from matrix.stations import CONTROL, at_once
+from matrix.stations import CONTROL, at_once, drained
 from matrix.timing import TimingPlan, measure
 
 if TYPE_CHECKING:
@@ -95,8 +95,7 @@ def gate(spot: Spot, checked: Mapping[str, Checked]) -> dict[str, Failure]:
 def _first_run_passed(part: Mapping[str, Any]) -> bool:
     """Whether the plain run was right, though some dimension beyond it (strides, NaN ...) was not."""
     outcomes = {one["name"]: one["outcome"] for one in part.get("dimensions", ())}
-    first = ("launched", "bounds", "written", "inputs", "values")
-    return all(outcomes.get(name) == Outcome.PASSED for name in first)
+    return all(outcomes.get(name) == Outcome.PASSED for name in FIRST_DIMENSIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,12 +212,7 @@ def time_all(
 
     def serve(station: Station) -> None:
         watch = Stopwatch(desk=desk, station=station, baseline=baseline, plan=plan)
-        cells = waiting.get(station.gpu.target)
-        while cells is not None:
-            try:
-                spot = cells.get_nowait()
-            except queue.Empty:
-                return
+        for spot in drained(waiting.get(station.gpu.target)):
             kept(watch.time(spot, gate(spot, checked)))
             tick()
 

@@ -66,6 +66,28 @@ class Outcome(Word):
     NOT_RUN = "not_run"
 
 
+# Outcomes of a dimension of correctness that are no failure: refused inputs it need not take, an ill-conditioned gate.
+NO_FAILURE = frozenset((Outcome.PASSED, Outcome.REFUSED, Outcome.INVALID, Outcome.NOT_RUN))
+
+# The dimensions of correctness in the order in which they are run (:mod:`matrix.worker.check` says what each is):
+# what the first run shows by itself, then those that need runs of their own.
+FIRST_DIMENSIONS = ("launched", "bounds", "written", "inputs", "values")
+FURTHER_DIMENSIONS = (
+    "fresh",
+    "repeat",
+    "races",
+    "undefined_lanes",
+    "special_values",
+    "large_values",
+    "small_values",
+    "strided",
+    "misaligned",
+    "exact",
+    "gradients",
+)
+DIMENSIONS = FIRST_DIMENSIONS + FURTHER_DIMENSIONS
+
+
 class Target(Word):
     """A GPU architecture that kernels are built for."""
 

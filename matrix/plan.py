@@ -134,13 +134,15 @@ def check_names(collected: Iterable[Collected]) -> None:
         raise UsageError("\n".join(lines), hint="rename one, or leave ours out with --no-builtin")
 
 
-def check_selection(collected: Sequence[Collected], request: Request) -> None:
-    """Raise :class:`UsageError` where globs were given and none matches anything."""
-    if request.cases and not selected_cases(collected, request):
+def selected_names(collected: Sequence[Collected], request: Request) -> set[str]:
+    """The selected cases. Raises :class:`UsageError` where globs were given and none matches anything."""
+    names = selected_cases(collected, request)
+    if request.cases and not names:
         known = sorted({case.name for item in collected for case in item.cases})
         near = difflib.get_close_matches(request.cases[0].strip("*"), known, n=3)
         hint = f"did you mean {', '.join(near)}?" if near else f"cases are: {', '.join(known[:12])} ..."
         raise UsageError(f"no case matches {', '.join(map(repr, request.cases))}", hint=hint)
+    return names
 
 
 def cells_of(

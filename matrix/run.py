@@ -32,9 +32,8 @@ from matrix.plan import (
     Request,
     cells_of,
     check_names,
-    check_selection,
     not_run,
-    selected_cases,
+    selected_names,
 )
 from matrix.provision import Provision, provide
 from matrix.recording import Arm, Clerk, expectations_of
@@ -97,7 +96,7 @@ class Run:
             tick = self.board.task("import", len(homes) * len(files))
             collected = [*collect(bench, homes, locks, files, tick), *self._unbuilt()]
             check_names(collected)
-            check_selection(collected, self.request)
+            names = selected_names(collected, self.request)
             planned = self._plan(collected)
             on_host = [cell for cell in planned if cell.stage not in GPU_STAGES]
             tick = self.board.task("compile and interpret", len(on_host))
@@ -106,7 +105,6 @@ class Run:
             facts = facts_of(bench, measured, self.board.task("read the code", kernels))
             clerk = self._clerk(collected)
             gpu = self._on_gpus(bench, homes, locks, clerk, planned)
-            names = selected_cases(collected, self.request)
             cells = clerk.cells(collected, [*measured, *gpu.checked], names, timed=gpu.timings.cells)
             evidence = clerk.kernels(measured, facts)
             bench.artifacts.give({d for row in evidence for d in row.artifacts.values()}, self.folder / "artifacts")
@@ -123,6 +121,8 @@ class Run:
         planned: Sequence[PlannedCell],
     ) -> GpuResults:
         """Correctness and timing on this host's GPUs; nothing where it has none."""
+        if not self.gpu_host.gpus:
+            return GpuResults()
         request = {"cells": [f"{cell.stage} {cell.cell.id}" for cell in planned], "locks": dict(locks)}
         under_way = pending(self.home.cache, key_of(request))
         stages = GpuStages(

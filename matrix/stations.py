@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import queue
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -90,6 +91,15 @@ def _proofs(crew: Crew, baseline: str, figures: Mapping[str, Any]) -> tuple[Mapp
     """The instrument's short proofs: that it reads kernels of known duration."""
     known = figures if {"copy_gb_s", "matmul_bf16_tflop_s"} <= figures.keys() else None
     return tuple(proof.data() for proof in short(functools.partial(crew.ask, baseline), known))
+
+
+def drained(waiting: queue.SimpleQueue[_T] | None) -> Iterator[_T]:
+    """What waits, one after the other; several threads may share it out among them."""
+    while waiting is not None:
+        try:
+            yield waiting.get_nowait()
+        except queue.Empty:
+            return
 
 
 def at_once(items: Sequence[_T], work: Callable[[_T], None]) -> None:

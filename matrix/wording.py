@@ -114,6 +114,11 @@ def times(ratio: float | None) -> str:
     return f"{percent:+.2f} %" if abs(percent) >= 0.005 else "0.00 %"
 
 
+def percent(share: float) -> str:
+    """A share to two digits: ``0.55 %``."""
+    return f"{number(float(f'{share * 100:.2g}'))} %"
+
+
 def microseconds(value: float | None) -> str:
     """Three digits at least, and never more decimals than a timer has."""
     if value is None:

@@ -25,6 +25,17 @@ _ARGUMENTS = (
 )
 
 
+def overflowing(page: Page, selector: str, width: int) -> list[str]:
+    """What reaches beyond ``width`` though nothing around it scrolls: tag and text of each such element."""
+    found: list[str] = page.evaluate(
+        """([selector, width]) => [...document.querySelectorAll(selector)]
+        .filter((e) => !e.closest('.scroll, pre') && e.getBoundingClientRect().right > width + 1)
+        .map((e) => e.tagName + ' ' + e.textContent.slice(0, 60))""",
+        [selector, width],
+    )
+    return found
+
+
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
     """The machine's own Chromium. Fails, and does not skip, where there is none."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import run_folders
-from browser import chromium, opened
+from browser import chromium, opened, overflowing
 
 from matrix import report, resources
 from matrix.errors import StorageError
@@ -51,13 +51,7 @@ def test_nothing_overflows_and_nothing_complains(browser, run, width, scheme):
     with opened(browser, run / "report.html", viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        wide = page.evaluate(
-            """(width) => [...document.querySelectorAll('body *')]
-            .filter((e) => !e.closest('.scroll, pre') && e.getBoundingClientRect().right > width + 1)
-            .map((e) => e.tagName + ' ' + e.textContent.slice(0, 60))""",
-            width,
-        )
-        assert wide == []
+        assert overflowing(page, "body *", width) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

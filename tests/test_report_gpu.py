@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import run_folders
-from browser import chromium, opened
+from browser import chromium, opened, overflowing
 from click.testing import CliRunner
 from test_report import CONTRAST
 
@@ -45,13 +45,7 @@ def test_nothing_overflows_and_everything_can_be_read(browser, run, width, schem
     with opened(browser, run / "report.html", viewport={"width": width, "height": 900}, color_scheme=scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        wide = page.evaluate(
-            """(width) => [...document.querySelectorAll('#timing *, #correctness *, #matrix *')]
-            .filter((e) => !e.closest('.scroll, pre') && e.getBoundingClientRect().right > width + 1)
-            .map((e) => e.tagName + ' ' + e.textContent.slice(0, 60))""",
-            width,
-        )
-        assert wide == []
+        assert overflowing(page, "#timing *, #correctness *, #matrix *", width) == []
         assert page.evaluate(CONTRAST) == []
 
 

@@ -88,9 +88,6 @@ class FakeArm:
     def overhead(self, calls: int) -> tuple[float, ...]:
         return (self.enqueue_us,) * calls
 
-    def close(self) -> None:
-        self.is_open = False
-
 
 def trio(ratio: float = 1.0, true_us: float = 60.0, **candidate: Any) -> tuple[FakeArm, FakeArm, FakeArm]:
     log: list[str] = []

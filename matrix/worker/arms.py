@@ -14,6 +14,7 @@ from matrix.model import Outcome
 from matrix.worker import cases, observe
 from matrix.worker.cuda import is_cuda_error
 from matrix.worker.places import Cycle, Place, place
+from matrix.worker.replies import passed
 from matrix.worker.seeds import inputs_of
 from matrix.worker.timing import COLD, WARM, Timer
 
@@ -72,15 +73,15 @@ class Arms:
         self._arm = arm
         calls, spent = self._timer.warm_up(arm.places[0].call, FIRST_WARMUP_MS)
         needed = torch.cuda.max_memory_allocated() - before
-        capturable = self._capturable(arm.places[0])
+        why_not = self._not_capturable(arm.places[0])
         free, _ = torch.cuda.mem_get_info()
         return {
             "outcome": Outcome.PASSED,
             "reason": "",
             **first,
             "places": _affordable(int(request.get("places", 1)), needed, free, request.get("share", 1.0)),
-            "capturable": not capturable,
-            "not_capturable": capturable,
+            "capturable": not why_not,
+            "not_capturable": why_not,
             "warmup_calls": calls,
             "warmup_ms": spent,
         }
@@ -96,12 +97,12 @@ class Arms:
         for number in range(int(request["first"]), int(request["first"]) + int(request["places"])):
             arm.places.append(place(arm.case, arm.params, arm.masters, number, self._timer.device))
         self._ready(arm, int(request["calls"]), replayed=bool(request["replayed"]))
-        return _passed({})
+        return passed({})
 
     def estimate(self, _: dict[str, Any]) -> dict[str, Any]:
         """What a call takes, cold and warm, and whether the host keeps ahead of it."""
         found = {cache: self._timer.round(self._direct(0), ESTIMATE_SAMPLES, cache=cache) for cache in (COLD, WARM)}
-        return _passed(
+        return passed(
             {
                 "estimate_us": {cache: _median(result.samples_us) for cache, result in found.items()},
                 "enqueue_us": found[COLD].enqueue_us,
@@ -124,17 +125,17 @@ class Arms:
             reason = f"too short for one call a sample, and it cannot be captured: {error}"
             return {"outcome": Outcome.TOO_SHORT, "reason": reason}
         result = self._timer.round(Cycle(each), int(request.get("samples", 10)), cache=cache, calls=calls)
-        return _passed(asdict(result))
+        return passed(asdict(result))
 
     def overhead(self, request: dict[str, Any]) -> dict[str, Any]:
-        return _passed({"host_us": self._timer.overhead(self._direct(0), int(request.get("calls", 100)))})
+        return passed({"host_us": self._timer.overhead(self._direct(0), int(request.get("calls", 100)))})
 
     def naive(self, request: dict[str, Any]) -> dict[str, Any]:
         """The windows that a timer without a full queue and without a flush reports."""
-        return _passed({"samples_us": self._timer.unguarded(self._direct(0), int(request.get("samples", 10)))})
+        return passed({"samples_us": self._timer.unguarded(self._direct(0), int(request.get("samples", 10)))})
 
     def competitor(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a user would run instead, timed like the arm: cold, and replayed where the arm is."""
+        """What a user would run instead: cold samples of single calls, behind a full queue."""
         arm = self.current
         if arm.case.competitor is None:
             return {"outcome": Outcome.NOT_RUN, "reason": "the case names no competitor"}
@@ -146,12 +147,12 @@ class Arms:
         self._timer.warm_up(call, NEXT_WARMUP_MS)
         result = self._timer.round(call, int(request.get("samples", COMPETITOR_SAMPLES)), cache=COLD)
         name = f"{getattr(run, '__module__', '')}.{getattr(run, '__qualname__', repr(run))}"
-        return _passed({"name": name, "torch": torch.__version__, **asdict(result)})
+        return passed({"name": name, "torch": torch.__version__, **asdict(result)})
 
     def traffic(self, _: dict[str, Any]) -> dict[str, Any]:
         """Bytes moved and operations of one call, as the case states them."""
         case, params = self.current.case, self.current.params
-        return _passed(
+        return passed(
             {
                 "bytes_moved": float(case.bytes_moved(params)) if case.bytes_moved else None,
                 "flops": float(case.flops(params)) if case.flops else None,
@@ -191,7 +192,7 @@ class Arms:
             "first_call_seconds": seconds,
         }
 
-    def _capturable(self, first: Place) -> str:
+    def _not_capturable(self, first: Place) -> str:
         """Why the call cannot be captured ("" where it can)."""
         try:
             first.calls(1, replayed=True)
@@ -211,7 +212,3 @@ def _affordable(wanted: int, each_bytes: int, free_bytes: int, share: float) -> 
 
 def _median(samples: list[float]) -> float:
     return sorted(samples)[len(samples) // 2]
-
-
-def _passed(figures: dict[str, Any]) -> dict[str, Any]:
-    return {"outcome": Outcome.PASSED, "reason": "", **figures}

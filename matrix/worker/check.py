@@ -32,10 +32,10 @@ import hashlib
 import torch
 
 from matrix.case import Params
-from matrix.model import Outcome
+from matrix.model import DIMENSIONS, FIRST_DIMENSIONS, FURTHER_DIMENSIONS, NO_FAILURE, Outcome
 from matrix.worker import cases, dimensions, failures, lanes, races, variants
 from matrix.worker.cuda import is_cuda_error, outcome_of
-from matrix.worker.dimensions import FIRST, Dimension, Point
+from matrix.worker.dimensions import Dimension, Point
 from matrix.worker.gradients import gradients
 from matrix.worker.judging import judge, plain_errors, reference, same_bits
 from matrix.worker.seeds import inputs_of
@@ -47,20 +47,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-FURTHER = (
-    "fresh",
-    "repeat",
-    "races",
-    "undefined_lanes",
-    "special_values",
-    "large_values",
-    "small_values",
-    "strided",
-    "misaligned",
-    "exact",
-    "gradients",
-)
-ALL = FIRST + FURTHER
 _REFUSALS = (ValueError, TypeError, AssertionError, NotImplementedError)
 
 
@@ -90,7 +76,7 @@ class Checker:
             point = self._point(request)
         except Exception as error:
             return {**dimensions.raised(Outcome.CASE_ERROR, error), "restart": is_cuda_error(error)}
-        wanted = tuple(request.get("dimensions") or ALL)
+        wanted = tuple(request.get("dimensions") or DIMENSIONS)
         try:
             trial = attempt(point.case, point.inputs, point.params)
         except Exception as error:
@@ -98,8 +84,8 @@ class Checker:
         # Taken now: a dimension further on may leave a context in which nothing can be read.
         digests = _digests(point, trial)
         results, restart = self._first(point, trial), False
-        for name in (n for n in FURTHER if n in wanted):
-            if any(d.outcome not in dimensions.NO_FAILURE for d in results if d.name in FIRST):
+        for name in (n for n in FURTHER_DIMENSIONS if n in wanted):
+            if any(d.outcome not in NO_FAILURE for d in results if d.name in FIRST_DIMENSIONS):
                 results.append(Dimension(name, Outcome.NOT_RUN, "an earlier dimension failed"))
                 continue
             found, restart = self._guarded(name, point, trial)
@@ -210,7 +196,7 @@ class Checker:
             if same_bits(first.results, trial.results):
                 continue
             found = dimensions.values(point, "undefined_lanes", point.inputs, point.truth, trial)
-            if found.outcome not in dimensions.NO_FAILURE:  # other code may round otherwise
+            if found.outcome not in NO_FAILURE:  # other code may round otherwise
                 reason = f"lanes that a masked load without `other` leaves undefined reach the result: {found.reason}"
                 return Dimension("undefined_lanes", Outcome.WRONG, reason, found.figures)
         return Dimension("undefined_lanes", Outcome.PASSED)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 
 import torch
 
-from matrix.model import Outcome
+from matrix.model import FIRST_DIMENSIONS, NO_FAILURE, Outcome
 from matrix.worker import failures
 from matrix.worker.judging import judge, same_precision
 from matrix.worker.outputs import untouched
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from matrix.case import Case, Params
-
-FIRST = ("launched", "bounds", "written", "inputs", "values")
-NO_FAILURE = (Outcome.PASSED, Outcome.REFUSED, Outcome.INVALID, Outcome.NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def overall(dimensions: list[Dimension]) -> dict[str, Any]:
     failed = next((d for d in dimensions if d.outcome not in NO_FAILURE), None)
     if failed is None and values is not None and values.outcome == Outcome.INVALID:
         failed = values
-    prefix = "" if failed is None or failed.name in FIRST else f"{failed.name}: "
+    prefix = "" if failed is None or failed.name in FIRST_DIMENSIONS else f"{failed.name}: "
     return {
         "outcome": failed.outcome if failed else Outcome.PASSED,
         "reason": f"{prefix}{failed.reason}" if failed else "",

@@ -30,12 +30,12 @@ import time
 
 import torch
 
-from matrix.model import Outcome
 from matrix.worker import ceilings, failures
 from matrix.worker.arms import Arms
 from matrix.worker.check import Checker
 from matrix.worker.cuda import is_cuda_error, outcome_of
 from matrix.worker.instruments import Spin
+from matrix.worker.replies import passed
 from matrix.worker.timing import WARM, Timer
 from matrix.worker.traps import Traps
 
@@ -69,7 +69,7 @@ class GpuWorker:
             "arm_close": self._close,
             "overhead": self._arms.overhead,
             "naive": self._arms.naive,
-            "ceilings": lambda request: _passed(ceilings.measure(self._timer)),
+            "ceilings": lambda request: passed(ceilings.measure(self._timer)),
             "spin": self._spin,
             **Traps(self._timer, self._arms).answers(),
         }
@@ -96,11 +96,11 @@ class GpuWorker:
 
     def _close(self, _: dict[str, Any]) -> dict[str, Any]:
         self._arms.close()
-        return _passed({})
+        return passed({})
 
     def _device(self, request: dict[str, Any]) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(self._timer.device)
-        return _passed(
+        return passed(
             {
                 "name": properties.name,
                 "uuid": str(getattr(properties, "uuid", "")),
@@ -128,8 +128,4 @@ class GpuWorker:
             result = self._timer.round(lambda spin=spin: spin(), samples, cache=WARM)  # type: ignore[misc]
             marks = spin.marks()
             figures[name] = {"samples_us": result.samples_us, "marks_ns": marks, "queue_full": result.queue_full}
-        return _passed(figures)
-
-
-def _passed(figures: dict[str, Any]) -> dict[str, Any]:
-    return {"outcome": Outcome.PASSED, "reason": "", **figures}
+        return passed(figures)

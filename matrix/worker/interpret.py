@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
+from matrix.model import FIRST_DIMENSIONS
 from matrix.worker.check import Checker
-from matrix.worker.dimensions import FIRST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Interpreter:
 
     def answer(self, request: dict[str, Any]) -> None:
         started = time.perf_counter()
-        result = self._checker.check({"dimensions": FIRST, **request})
+        result = self._checker.check({"dimensions": FIRST_DIMENSIONS, **request})
         seconds = time.perf_counter() - started
         part = {"config": "", "kernels": [], "detail": "", **result, "seconds": seconds}
         self._send({"id": request["id"], "part": part})

@@ -10,9 +10,9 @@ import itertools
 import torch
 
 from matrix.case import Params
-from matrix.model import Outcome
 from matrix.worker import cases
 from matrix.worker.instruments import Spin
+from matrix.worker.replies import passed
 from matrix.worker.seeds import inputs_of
 from matrix.worker.timing import COLD
 
@@ -44,7 +44,7 @@ class Traps:
         case, params = cases.find(request["path"], request["case"]), Params(request["params"])
         inputs = inputs_of(case, params, device=self._timer.device)
         samples = self._timer.unguarded(lambda: cases.call(case.run, inputs, params), int(request["samples"]))
-        return _passed({"samples_us": samples})
+        return passed({"samples_us": samples})
 
     def gaps(self, request: dict[str, Any]) -> dict[str, Any]:
         """A kernel of known duration in a queue that is empty at each call: ``duration_ns, samples``."""
@@ -52,7 +52,7 @@ class Traps:
         spin = Spin(self._timer.device, int(request["duration_ns"]), samples)
         self._timer.warm_up(spin, 5.0)
         spin.restart()
-        return _passed({"samples_us": self._timer.unguarded(spin, samples), "marks_ns": spin.marks()})
+        return passed({"samples_us": self._timer.unguarded(spin, samples), "marks_ns": spin.marks()})
 
     def disturbed(self, request: dict[str, Any]) -> dict[str, Any]:
         """The open arm, where every so-many-th call is held up by about 1 ms: ``every, samples``."""
@@ -69,8 +69,4 @@ class Traps:
         # A repeated round goes on counting: of its samples as many are held up.
         result = self._timer.round(call, samples, cache=COLD)
         self._timer.forget()
-        return _passed({"samples_us": result.samples_us, "queue_full": result.queue_full})
-
-
-def _passed(figures: dict[str, Any]) -> dict[str, Any]:
-    return {"outcome": Outcome.PASSED, "reason": "", **figures}
+        return passed({"samples_us": result.samples_us, "queue_full": result.queue_full})
