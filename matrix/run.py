@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix import disassembler, store
+from matrix import disassembler, junit, store
 from matrix.cache import key_of
 from matrix.decision import exit_code
 from matrix.environments import child_environment
@@ -190,6 +190,7 @@ class Run:
             store.write_rounds(self.folder, gpu.timings.rounds)
         finished = {"exit_code": int(code), "cases": _cases_meta(collected), "not_run": not_run(self.request)}
         write_meta(self.folder, self._meta("complete") | finished | {"gpus": list(gpu.gpus)})
+        (self.folder / junit.NAME).write_text(junit.junit_xml(run), encoding="utf-8")
         run = load(self.folder)
         write_text = (self.folder / "summary.md").write_text
         write_text(summary_markdown(run), encoding="utf-8")

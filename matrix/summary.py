@@ -1,4 +1,4 @@
-"""The run in a few lines: Markdown for a CI job's page, plain text for a terminal."""
+"""The run in a few lines: Markdown for a pull request and a CI job's page, plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from matrix.runfolder import RunFolder
 
 _ROWS = 20
+# GitHub takes 65,536 characters in a comment (and a mebibyte in a step's summary).
+_MOST = 60_000
+_MOST_A_LINE = 1000
+_HALF = "\\&"  # a cut must not fall into an escape
+# By this a bot finds its own comment, to edit it instead of adding another.
+MARKER = "<!-- triton-matrix -->"
 _TOLD = frozenset((Section.FINDING, Section.UNDECIDED, Section.IMPROVEMENT, Section.STANDING))
 _COLOURS = {"bad": "31;1", "missing": "31", "risk": "33", "odd": "34", "good": "32"}
 
@@ -27,7 +33,7 @@ _COLOURS = {"bad": "31;1", "missing": "31", "risk": "33", "odd": "34", "good": "
 def summary_markdown(run: RunFolder) -> str:
     """``summary.md``: the decision, the findings as a table, what was not tested."""
     groups = group([run])
-    lines = [f"# {_plain(title([run]))}", ""]
+    lines = [MARKER, f"# {_plain(title([run]))}", ""]
     for decision in decisions([run], groups):
         lines += [f"**{decision.word}** {_named(decision, groups)}{_plain(decision.sentence)}", ""]
     lines += [reach([run]), "", _plain(comparison([run]).confounders), ""]
@@ -40,7 +46,21 @@ def summary_markdown(run: RunFolder) -> str:
     lines += _table("Improvements", [found for found in groups if found.section is Section.IMPROVEMENT])
     lines += _table("Known differences", [found for found in groups if found.section is Section.KNOWN])
     lines += _not_tested(gaps([run]))
-    return "\n".join(lines).rstrip() + "\n"
+    return _fitting(lines)
+
+
+def _fitting(lines: Sequence[str]) -> str:
+    """The lines up to what a comment holds, whole but for overlong ones; what is cut off is said."""
+    kept: list[str] = []
+    left = _MOST
+    for line in lines:
+        short = line if len(line) <= _MOST_A_LINE else f"{line[:_MOST_A_LINE].rstrip(_HALF)}…"
+        left -= len(short) + 1
+        if left < 0:
+            kept += ["", f"Cut at {_MOST:,} characters: report.html holds the rest."]
+            break
+        kept.append(short)
+    return "\n".join(kept).rstrip() + "\n"
 
 
 def summary_text(run: RunFolder, *, colour: bool = False) -> str:

@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import duckdb
+import junitparser
 import pandas as pd
 import pytest
 from conftest import ROOT, Project, Workshop
@@ -63,6 +64,13 @@ def test_an_unchanged_run_redoes_nothing(reduction: Project) -> None:
     assert after[after.stage == "compile"].cached.all()
     assert not before[before.stage == "compile"].cached.any()
     assert {row["verdict"] for row in told["verdicts"]} >= {"code_risk", "changed"}
+
+
+def test_a_ci_s_files_lie_beside_the_tables(reduction: Project) -> None:
+    tests = junitparser.JUnitXml.fromfile(str(reduction.latest / "junit.xml"))
+    verdicts = pd.read_parquet(reduction.latest / "verdicts.parquet")
+    assert tests.failures == verdicts.verdict.isin(["regressed", "code_risk", "mixed"]).sum() > 0
+    assert "column\\_max\\_tma" in (reduction.latest / "summary.md").read_text()
 
 
 def test_globs_that_match_nothing_are_a_usage_error(reduction: Project) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import markdown_it
 import pytest
 import run_folders
 
@@ -22,7 +23,7 @@ def run(tmp_path_factory):
 
 def test_markdown_decides_first_and_names_every_finding(run):
     text = summary_markdown(run)
-    assert text.startswith("# Triton 3.5.1 → 3.6.0, 3.9.0\n\n**Do not upgrade.**")
+    assert text.startswith("<!-- triton-matrix -->\n# Triton 3.5.1 → 3.6.0, 3.9.0\n\n**Do not upgrade.**")
     for heading in ("Findings", "Without a verdict", "Improvements", "Known differences", "Not tested"):
         assert f"## {heading}\n" in text
     assert r"column\_max\_tma: more exchange between threads | sm_90 and sm_100" in text
@@ -32,6 +33,26 @@ def test_markdown_shows_a_hostile_name_as_text(run):
     text = summary_markdown(run)
     assert "<script>" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_github_s_markdown_has_whole_tables_and_no_markup_of_ours_but_breaks(run):
+    tokens = markdown_it.MarkdownIt("gfm-like", {"linkify": False}).parse(summary_markdown(run))
+    kinds = [token.type for token in tokens]
+    assert kinds.count("table_open") >= 5
+    html = [t.content.strip() for t in tokens if t.type == "html_block"]
+    assert html == ["<!-- triton-matrix -->"]
+    inline = {c.content for t in tokens for c in t.children or () if c.type == "html_inline"}
+    assert inline <= {"<br>"}
+
+
+def test_a_comment_holds_it_whatever_was_found(run):
+    rows = [
+        dataclasses.replace(row, case=f"{row.case}{n}{'*' * 5000}", finding_id="") for n, row in enumerate(run.verdicts)
+    ]
+    text = summary_markdown(dataclasses.replace(run, verdicts=number(rows)))
+    assert len(text) < 65_536
+    assert all(len(line) <= 1001 for line in text.splitlines())
+    assert "Not tested" in text or "report.html holds the rest" in text
 
 
 def test_the_terminal_gets_colour_only_where_asked(run):
