@@ -1,0 +1,128 @@
+"""The comparison of predicted traffic with a GPU's counters: rows to launches, errors, directions, alarms."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def agreement():
+    return _loaded("memory_agreement")
+
+
+@pytest.fixture(scope="module")
+def counters():
+    return _loaded("memory_counters")
+
+
+def _loaded(name):
+    spec = importlib.util.spec_from_file_location(f"_benchmark_{name}", BENCHMARKS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+NCU = """==PROF== Connected to process 788 (/usr/bin/python3.12)
+"ID","Kernel Name","Block Size","Grid Size","l1tex__shared.sum","gpu__time_duration.sum"
+"","","","","","ns"
+"0","softmax_kernel","(256, 1, 1)","(8192, 1, 1)","1,024","31,968"
+"1","void at::fill(int)","(256, 1, 1)","(8, 1, 1)","","1,000"
+"2","softmax_kernel","(256, 1, 1)","(16, 2, 1)","12","2,000"
+==ERROR== The application returned an error code (1).
+"""
+
+
+def test_rows_of_ncu_under_our_names(agreement):
+    rows = agreement.counters(NCU, {"wavefronts": "l1tex__shared.sum", "time_ns": "gpu__time_duration.sum"})
+    assert rows[0] == {"kernel": "softmax_kernel", "grid": [8192, 1, 1], "wavefronts": 1024.0, "time_ns": 31968.0}
+    assert rows[1] == {"kernel": "void at::fill", "grid": [8, 1, 1], "time_ns": 1000.0}
+    assert len(rows) == 3
+
+
+def test_rows_meet_their_launches_in_order(agreement):
+    launches = [{"kernel": name, "grid": [size, 1, 1]} for name, size in [("a", 1), ("b", 1), ("a", 1), ("a", 2)]]
+    rows = [{"kernel": name, "grid": [size, 1, 1]} for name, size in [("fill", 1), ("a", 1), ("a", 1), ("a", 2)]]
+    assert agreement.match(launches, rows) == [rows[1], None, rows[2], rows[3]]
+
+
+def test_a_case_that_did_not_end_is_left_out_and_repeats_are_medians(agreement, tmp_path):
+    launches = [{"case": "a", "kernel": "k", "grid": [1, 1, 1], "repeat": i, "ptx": "" if i else "x"} for i in range(3)]
+    broken = {"case": "b", "kernel": "k", "grid": [1, 1, 1], "repeat": 0, "ptx": "x"}
+    lines = [{"counters": {"time_ns": "t"}}, *launches, {"end": "a", "failure": ""}, {"begin": "b"}, broken]
+    (tmp_path / "3.6.0.0.launches.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    rows = "\n".join(f'"{i}","k","(1, 1, 1)","{time}"' for i, time in enumerate((5, 9, 7, 100)))
+    (tmp_path / "3.6.0.0.csv").write_text(f'"ID","Kernel Name","Grid Size","t"\n{rows}\n')
+    (found,) = agreement.kept(tmp_path)
+    assert (found["environment"], found["case"], found["measured"]) == ("3.6.0", "a", {"time_ns": 7.0})
+
+
+def test_errors_count_only_where_nothing_is_unknown(agreement):
+    rows = [
+        _row(agreement, "1", wavefronts=(100, 100)),
+        _row(agreement, "2", wavefronts=(100, 80)),
+        _row(agreement, "3", wavefronts=(900, 100), unknown=0.5),
+        _row(agreement, "4", wavefronts=(0, 0)),
+    ]
+    shared = next(line for line in agreement.summary(rows) if line.startswith("| shared wavefronts"))
+    assert shared == "| shared wavefronts | 2 | 12.5% | 50% | 1 of 1 predicted | 1 | 800.0% |"
+
+
+def test_directions_and_false_alarms(agreement):
+    rows = [
+        *_pair(agreement, "right", measured=(100, 150), estimated=(80, 130)),
+        *_pair(agreement, "wrong", measured=(100, 150), estimated=(80, 70)),
+        *_pair(agreement, "blind", measured=(100, 150), estimated=(80, 80)),
+        *_pair(agreement, "alarm", measured=(100, 101), estimated=(80, 160)),
+        *_pair(agreement, "quiet", measured=(100, 101), estimated=(80, 80)),
+        *_pair(agreement, "between", measured=(100, 103), estimated=(80, 160)),
+    ]
+    moved, still, *misses = agreement.directions(rows)
+    assert moved == "Time moved by more than 5%: 3, predicted in that direction: 1 (33.3%)"
+    assert "less than 2%: 2, of them flagged by the judge's rule: 1 (50.0%)" in still
+    assert [line.split()[3] for line in misses] == ["wrong", "blind", "alarm"]
+
+
+def _pair(agreement, case, *, measured, estimated):
+    for environment, time, estimate in zip(("3.5.1", "3.6.0"), measured, estimated):
+        yield _row(agreement, environment, case=case, wavefronts=(1, 1), time=time, estimate=estimate)
+
+
+def _row(agreement, environment, *, case="softmax", wavefronts, unknown=0.0, time=1.0, estimate=1.0):
+    predicted, measured = wavefronts
+    return agreement.Row(
+        environment=environment,
+        case=case,
+        kernel="k",
+        index=0,
+        unknown=unknown,
+        note="",
+        bound="dram",
+        predicted={"wavefronts": predicted, "us": estimate},
+        measured={"wavefronts": measured, "time_ns": time * 1e3},
+    )
+
+
+def test_the_process_after_a_crash_goes_on_behind_it(counters, tmp_path, monkeypatch):
+    asked = []
+
+    def run(command, cache, log, timeout):
+        request = json.loads(command[-1])
+        asked.append(request["skip"])
+        ended = ["a", "b"] if len(asked) == 1 else ["c"]
+        lines = [{"counters": {}}]
+        for name in ended:
+            lines += [{"begin": name}]
+            lines += [] if name == "b" else [{"end": name, "failure": "ValueError: no" if name == "c" else ""}]
+        Path(command[3]).write_text("\n".join(json.dumps(line) for line in lines))
+        return "exit -6" if len(asked) == 1 else "exit 0"
+
+    monkeypatch.setattr(counters, "_run", run)
+    failed = counters._to_the_end(tmp_path / "3.6.0", "python", {"skip": []}, tmp_path)
+    assert asked == [[], ["a", "b"]]
+    assert failed == [("b", "ended its process: exit -6"), ("c", "ValueError: no")]
