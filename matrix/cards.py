@@ -308,11 +308,11 @@ def _rerun(group: Group) -> str:
     targets = by_target(target for target in group.targets if target.startswith("sm_"))
     words = ["triton-matrix", "run", "--baseline", worst.baseline, "--candidate", worst.candidate]
     words += ["--targets", ",".join(targets)] if targets else []
-    cases = set(group.finding.cases)
+    cases = set(filter(None, group.finding.cases))
     for file in unique(str(c["file"]) for c in run.meta.get("cases", ()) if c["name"] in cases and not _ours(c)):
         words += ["--kernels", file]
     # A finding of a whole environment lists every case: then the run as it was is what repeats it.
-    words += ["--cases", ",".join(map(safe, group.finding.cases))] if len(cases) <= _NAMED_CASES else []
+    words += ["--cases", ",".join(map(safe, sorted(cases)))] if 0 < len(cases) <= _NAMED_CASES else []
     return _command(*words)
 
 

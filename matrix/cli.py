@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from matrix.config import Configuration
     from matrix.gpu_stages import GpuHost
+    from matrix.waivers import Waiver
 
 
 def command() -> ExitCode:
@@ -110,6 +111,29 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in the newe
             self.fail(f"{value!r} is no duration; say 90s or 2m", param, ctx)
 
 
+class ProfileName(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """The name of a profile, as the :class:`matrix.profiles.Profile`."""
+
+    name = "profile"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        from matrix.profiles import profiles
+
+        known = profiles()
+        if value not in known:
+            said = "; ".join(f"{name} ({profile.about})" for name, profile in known.items())
+            self.fail(f"{value!r} is no profile; there are: {said}", param, ctx)
+        return known[value]
+
+
+_waivers_option = click.option(
+    "--waivers",
+    "waiver_file",
+    type=click.Path(path_type=Path),
+    help="A TOML file of findings that somebody answers for until a day.",
+)
+
+
 def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what a run is about."""
     options = [
@@ -131,6 +155,7 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Case files or folders of your own, beside the built-in ones.",
         ),
         click.option("--no-builtin", is_flag=True, help="Leave the built-in cases out."),
+        click.option("--profile", type=ProfileName(), help="quick, nightly or signoff: see README.md."),
         click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere."),
     ]
     for option in reversed(options):
@@ -153,9 +178,18 @@ def main() -> None:
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Workers at a time; by default the cores.")
 @click.option("--fuzz", type=Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU).")
 @click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
+@_waivers_option
 @click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
-def run(jobs: int | None, fuzz: float, lock_clocks: int | None, as_json: bool, quiet: bool, **selection: Any) -> int:
+def run(
+    jobs: int | None,
+    fuzz: float,
+    lock_clocks: int | None,
+    waiver_file: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **selection: Any,
+) -> int:
     """Build the environments, run the kernels, judge, and write the report."""
     from matrix.run import Run, default_jobs
     from matrix.runfolder import load
@@ -163,6 +197,8 @@ def run(jobs: int | None, fuzz: float, lock_clocks: int | None, as_json: bool, q
 
     configuration, home, host = _configuration(selection), _home(), _gpu_host()
     request = _request(configuration, selection, host)
+    profile = selection["profile"]
+    waivers = _waivers(waiver_file)
     if (fuzz or lock_clocks) and not request.gpu_targets:
         raise UsageError("--fuzz and --lock-clocks need a GPU", hint="see `triton-matrix doctor`")
     state = Run(
@@ -172,8 +208,10 @@ def run(jobs: int | None, fuzz: float, lock_clocks: int | None, as_json: bool, q
         board=Board(quiet=quiet or as_json),
         jobs=jobs or default_jobs(),
         gpu_host=_taking_part(host, request),
-        fuzz_seconds=fuzz,
+        fuzz_seconds=fuzz or (profile.fuzz_seconds if profile and request.gpu_targets else 0.0),
         lock_mhz=lock_clocks or 0,
+        profile=profile,
+        waivers=waivers,
     )
     try:
         finished = state.execute()
@@ -229,12 +267,14 @@ def show(cell: str, run_dir: Path | None, code: str | None, memory: bool, as_jso
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--baseline", required=True, metavar="ENV", help="An environment id that the runs hold.")
 @click.option("--candidate", type=Commas(), multiple=True, required=True, metavar="ENV,...")
+@_waivers_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")
 def compare(
     runs: Sequence[Path],
     baseline: str,
     candidate: Sequence[list[str]],
+    waiver_file: Path | None,
     as_json: bool,
     config_file: Path | None,
 ) -> int:
@@ -243,7 +283,7 @@ def compare(
     from matrix.summary import summary_text
 
     thresholds = config.load(_project(), file=config_file).thresholds
-    folder, code = judge_again(runs, baseline, _flat(candidate), thresholds)
+    folder, code = judge_again(runs, baseline, _flat(candidate), thresholds, _waivers(waiver_file))
     if as_json:
         click.echo(json.dumps(_as_json(folder, int(code)), default=str))
     else:
@@ -364,6 +404,14 @@ def _gpu_host() -> GpuHost:
     return GpuHost(gpus=tuple(nvml.gpus()) if nvml else (), nvml=nvml)
 
 
+def _waivers(path: Path | None) -> tuple[Waiver, ...]:
+    import datetime
+
+    from matrix.waivers import read_waivers
+
+    return read_waivers(path, today=datetime.datetime.now(datetime.UTC).date()) if path else ()
+
+
 def _taking_part(host: GpuHost, request: Request) -> GpuHost:
     from matrix.devices import usable
 
@@ -372,7 +420,10 @@ def _taking_part(host: GpuHost, request: Request) -> GpuHost:
 
 def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: bool) -> tuple[Stage, ...]:
     """The stages asked for; by default all that this host can run. Raises :class:`UsageError` for one it cannot."""
-    asked = _flat(selection["stages"]) or list(configuration.stages)
+    asked = _flat(selection["stages"])
+    if not asked and selection["profile"]:
+        return tuple(selection["profile"].stages_here(gpu=gpu))
+    asked = asked or list(configuration.stages)
     if not asked:
         return (*HOST_STAGES, *GPU_STAGES) if gpu else HOST_STAGES
     stages = tuple(map(Stage, _words("stage", asked, list(Stage))))
@@ -399,7 +450,8 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
         files = tuple(file for file in files if not file.is_relative_to(catalogue_folder()))
     if not files:
         raise UsageError("no case files to run", hint="name some with --kernels")
-    targets = _words("target", _flat(selection["targets"]) or configuration.targets, list(Target))
+    wanted = selection["profile"].targets if selection["profile"] else ()
+    targets = _words("target", _flat(selection["targets"]) or wanted or configuration.targets, list(Target))
     gpu_targets = tuple(target for target in targets if target in host.targets)
     return Request(
         baseline=baseline,

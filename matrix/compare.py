@@ -11,6 +11,7 @@ from matrix.expectations import read_expectations
 from matrix.judge import judge
 from matrix.releases import release_expectations
 from matrix.runfolder import load_all
+from matrix.waivers import waive
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
     from matrix.errors import ExitCode
     from matrix.runfolder import RunFolder
     from matrix.thresholds import Thresholds
+    from matrix.waivers import Waiver
 
 
 def judge_again(
-    run_dirs: Sequence[Path], baseline: str, candidates: Sequence[str], thresholds: Thresholds
+    run_dirs: Sequence[Path],
+    baseline: str,
+    candidates: Sequence[str],
+    thresholds: Thresholds,
+    waivers: Sequence[Waiver] = (),
 ) -> tuple[RunFolder, ExitCode]:
     """The runs as one, with new verdicts; of a cell that several hold, the newest run's counts.
 
@@ -40,7 +46,7 @@ def judge_again(
     kernels = list({(k.cell_id, k.kernel, k.index): k for run in runs for k in run.kernels}.values())
     timings = [arm for run in runs for arm in run.timings]
     dimensions = list({(d.cell_id, d.dimension): d for run in runs for d in run.dimensions}.values())
-    verdicts = judge(
+    judged = judge(
         cells,
         kernels,
         run_id=runs[-1].run_id,
@@ -51,6 +57,7 @@ def judge_again(
         timings=timings,
         dimensions=dimensions,
     )
+    verdicts = waive(judged, waivers)
     request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": list(names.values())[1:]}
     meta = {**runs[-1].meta, "environments": list(known.values()), "request": request}
     merged = replace(

@@ -8,8 +8,8 @@
 | else any incomplete or unexpected pass, or no row at all | Incomplete: ... | 3 |
 | else | Nothing regressed. | 0 |
 
-Known differences, improvements and failures on both sides never decide, and no timing does where identical
-code was timed as slower or faster.
+Known differences, improvements and failures on both sides never decide, nor does what is waived (matrix.waivers),
+and no timing does where identical code was timed as slower or faster.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def summarise(rows: Sequence[VerdictRecord]) -> Summary:
     """The decision over numbered rows: of a whole run, or of one candidate's rows."""
     counts = Counter(row.verdict for row in rows)
     found = findings(rows)
-    doubt = distrust(rows)
+    doubt = distrust(_standing(rows))
     return Summary(
-        sentence=_sentence(Counter(row.verdict for row in _deciding(rows)), len(rows), doubt),
+        sentence=_sentence(Counter(row.verdict for row in deciding(rows)), len(rows), doubt),
         text=". ".join(filter(None, (doubt, _text(counts, rows, found)))),
         exit_code=exit_code(rows),
         counts=dict(counts),
-        findings=sum(finding.regressed for finding in found),
+        findings=sum(finding.regressed and not finding.waived for finding in found),
     )
 
 
@@ -67,18 +67,25 @@ def by_candidate(rows: Sequence[VerdictRecord]) -> dict[str, Summary]:
 
 
 def exit_code(rows: Sequence[VerdictRecord]) -> ExitCode:
-    deciding = _deciding(rows)
-    verdicts = {row.verdict for row in deciding}
+    standing = _standing(rows)
+    left = deciding(rows)
+    verdicts = {row.verdict for row in left}
     if verdicts & REGRESSIONS:
         return ExitCode.REGRESSED
-    if len(deciding) < len(rows):
+    if len(left) < len(standing):
         return ExitCode.INCOMPLETE
-    return ExitCode.INCOMPLETE if not verdicts or verdicts & _UNDECIDED else ExitCode.CLEAN
+    return ExitCode.INCOMPLETE if not rows or verdicts & _UNDECIDED else ExitCode.CLEAN
 
 
-def _deciding(rows: Sequence[VerdictRecord]) -> Sequence[VerdictRecord]:
-    """The rows that may decide: those of the timing stage only where nothing speaks against them."""
-    return [row for row in rows if row.stage != Stage.TIMING] if distrust(rows) else rows
+def _standing(rows: Sequence[VerdictRecord]) -> Sequence[VerdictRecord]:
+    """What no waiver covers."""
+    return [row for row in rows if not row.waived]
+
+
+def deciding(rows: Sequence[VerdictRecord]) -> Sequence[VerdictRecord]:
+    """The rows that may decide: not the waived, those of the timing stage only where nothing speaks against them."""
+    standing = _standing(rows)
+    return [row for row in standing if row.stage != Stage.TIMING] if distrust(standing) else standing
 
 
 def _sentence(counts: Mapping[Verdict, int], total: int, doubt: str) -> str:
@@ -97,7 +104,8 @@ def _sentence(counts: Mapping[Verdict, int], total: int, doubt: str) -> str:
 
 
 def _text(counts: Mapping[Verdict, int], rows: Sequence[VerdictRecord], found: Sequence[Finding]) -> str:
-    parts = [_headline(found)] if any(finding.regressed for finding in found) else []
+    regressed = [finding for finding in found if finding.regressed and not finding.waived]
+    parts = [_headline(regressed)] if regressed else []
     gaps = counts.get(Verdict.INCOMPLETE, 0)
     parts.append(f"{len(rows) - gaps} of {_counted(len(rows), 'cell')} judged")
     both = sum(row.reason_code == FAILING_IN_BOTH and row.verdict is Verdict.EQUAL for row in rows)
@@ -105,12 +113,12 @@ def _text(counts: Mapping[Verdict, int], rows: Sequence[VerdictRecord], found: S
         (counts.get(Verdict.IMPROVED, 0), "improved"),
         (counts.get(Verdict.KNOWN, 0), "as expected"),
         (both, "failing in both"),
+        (sum(bool(row.waived) for row in rows), "waived"),
     ]
     return "; ".join([*parts, *(f"{count} {word}" for count, word in named if count)]) + "."
 
 
-def _headline(found: Sequence[Finding]) -> str:
-    regressed = [finding for finding in found if finding.regressed]
+def _headline(regressed: Sequence[Finding]) -> str:
     named = ", ".join(finding.title for finding in regressed[:_NAMED])
     more = f" and {len(regressed) - _NAMED} more" if len(regressed) > _NAMED else ""
     return f"{_counted(len(regressed), 'finding')}: {named}{more}"

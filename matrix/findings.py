@@ -45,6 +45,8 @@ _TITLES = {
     **code_titles(),
     "evidence_missing": "compiled, but its code was not recorded",
     "nothing_run": "nothing was run",
+    "stage_not_judged": "a stage without a verdict, where every cell is wanted",
+    "waiver_unused": "a waiver covers nothing that decides",
     "unexpected_pass": "passes, though it was expected to fail",
 }
 # Changes that most releases bring to most cells: the timing section and the matrix picture show them.
@@ -100,6 +102,12 @@ class Finding:
     @property
     def regressed(self) -> bool:
         return self.verdict in REGRESSIONS
+
+    @property
+    def waived(self) -> str:
+        """The waivers that cover all of it; empty where one row is left to decide."""
+        texts = list(dict.fromkeys(row.waived for row in self.rows))
+        return "; ".join(text for text in texts if text) if all(texts) else ""
 
 
 def number(rows: Sequence[VerdictRecord]) -> list[VerdictRecord]:

@@ -29,6 +29,7 @@ class Section(enum.StrEnum):
     NOTED = "noted"  # changed, and no failure before or after: accuracy within budget, a drifting reference
     STANDING = "standing"  # it fails in the baseline as well, perhaps in another way
     UNDECIDED = "undecided"
+    WAIVED = "waived"  # somebody answers for it until a day (matrix.waivers)
 
 
 _NOTED = frozenset(accuracy_titles())
@@ -104,7 +105,7 @@ def _group(finding: Finding, runs: Mapping[str, RunFolder]) -> Group:
     sightings = [Sighting(runs[row.run_id], row) for row in finding.rows]
     return Group(
         anchor=_anchor(finding),
-        section=section(finding.verdict, finding.reason_code),
+        section=Section.WAIVED if finding.waived else section(finding.verdict, finding.reason_code),
         finding=finding,
         sightings=sorted(sightings, key=lambda sighting: _worst_first(sighting.verdict)),
     )

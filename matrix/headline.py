@@ -56,7 +56,7 @@ def decisions(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Decisi
 def _decision(runs: Sequence[RunFolder], groups: Sequence[Group], pair: tuple[str, str]) -> Decision:
     own = [group for group in groups if group.pair == pair]
     verdicts = [v for run in runs for v in run.verdicts if (v.baseline, v.candidate) == pair]
-    incomplete = sum(verdict.verdict == Verdict.INCOMPLETE for verdict in verdicts)
+    incomplete = sum(verdict.verdict == Verdict.INCOMPLETE and not verdict.waived for verdict in verdicts)
     decided = summarise(verdicts)
     findings = [group for group in own if group.section == Section.FINDING]
     return Decision(
@@ -73,12 +73,14 @@ _TONES = {ExitCode.REGRESSED: "bad", ExitCode.INCOMPLETE: "missing", ExitCode.CL
 
 
 def _sentence(own: Sequence[Group], incomplete: int, verdicts: Sequence[VerdictRecord]) -> str:
+    waived = [group for group in own if group.section is Section.WAIVED]
+    own = [group for group in own if group.section is not Section.WAIVED]
     slower = [group for group in own if group.finding.verdict is Verdict.REGRESSED and _timed(group)]
     faster = [group for group in own if group.finding.verdict is Verdict.IMPROVED and _timed(group)]
     kinds = {kind: [g for g in own if g.finding.verdict is kind and g not in (*slower, *faster)] for kind in Verdict}
     both = sum(row.reason_code == FAILING_IN_BOTH and row.verdict is Verdict.EQUAL for row in verdicts)
     parts = [
-        distrust(verdicts),
+        distrust([verdict for verdict in verdicts if not verdict.waived]),
         _counted(kinds[Verdict.REGRESSED], "regression"),
         _counted(slower, "slow-down"),
         _counted(kinds[Verdict.CODE_RISK], "code risk"),
@@ -88,6 +90,7 @@ def _sentence(own: Sequence[Group], incomplete: int, verdicts: Sequence[VerdictR
         plural(both, "cell") + " failing in both" if both else "",
         _counted(faster, "speed-up"),
         _counted(kinds[Verdict.IMPROVED], "improvement"),
+        _counted(waived, "waived finding"),
     ]
     told = [part for part in parts if part]
     return f"{'; '.join(told)}." if told else f"All {plural(len(verdicts), 'verdict')} flat."

@@ -5,8 +5,9 @@
 | regressed, code risk, mixed | failure, with the finding |
 | incomplete because a side was not run | skipped; so is each stage that the run left out |
 | incomplete otherwise, unexpected pass | error |
-| a timing that would fail, where the timings contradict themselves | error: it decides nothing |
+| a timing that would fail and is not believed (matrix.distrust) | error: it decides nothing |
 | unsupported in both, failing in both | skipped: no regression, and nothing to rely on |
+| waived | skipped, with the waiver and the finding |
 | everything else | passed |
 
 A failure stands for exit code 1; the exit code itself stays the decision.
@@ -21,9 +22,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 from xml.etree import ElementTree as ET
 
+from matrix.decision import deciding
 from matrix.distrust import distrust
-from matrix.findings import REGRESSIONS, findings
-from matrix.model import Outcome, Stage
+from matrix.findings import findings
+from matrix.model import Outcome
 from matrix.outcomes import FAILING_IN_BOTH
 from matrix.records import Verdict
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from matrix.runfolder import RunFolder
 
 NAME = "junit.xml"
+_CONTRADICTED = "timed as different on the same machine code: not believed"
 _TAIL = 20  # lines of what a failing cell said
 # What XML 1.0 cannot hold, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -64,12 +67,14 @@ class Test:
 
 def junit_xml(run: RunFolder) -> str:
     """The run's verdicts, a test suite per candidate."""
-    doubt = distrust(run.verdicts)
+    doubt = distrust([row for row in run.verdicts if not row.waived])
+    left = frozenset(deciding(run.verdicts))
     found = {finding.finding_id: finding for finding in findings(run.verdicts)}
     cells = {(cell.cell_id, cell.stage): cell for cell in run.cells}
     by_pair: dict[tuple[str, str], list[Test]] = defaultdict(list)
     for row in run.verdicts:
-        by_pair[row.baseline, row.candidate].append(_test(row, found, cells, doubt=doubt))
+        why = "" if row.waived or row in left else doubt or _CONTRADICTED
+        by_pair[row.baseline, row.candidate].append(_test(row, found, cells, doubt=why))
     suites = [_suite(run, pair, [*tests, *_beside(run, doubt)]) for pair, tests in by_pair.items()]
     root = ET.Element("testsuites", {"name": "triton-matrix", **_sums(suites)})
     root.extend(suites)
@@ -78,10 +83,10 @@ def junit_xml(run: RunFolder) -> str:
 
 
 def result_of(row: VerdictRecord, *, doubt: str = "") -> Result:
-    """How the row's test ends; ``doubt`` is why no timing of the run may decide."""
+    """How the row's test ends; ``doubt`` is why it is not believed."""
     match row.verdict:
         case Verdict.REGRESSED | Verdict.CODE_RISK | Verdict.MIXED:
-            return Result.ERROR if doubt and row.stage == Stage.TIMING else Result.FAILURE
+            return Result.ERROR if doubt else Result.FAILURE
         case Verdict.INCOMPLETE:
             return Result.SKIPPED if row.reason_code == Outcome.NOT_RUN else Result.ERROR
         case Verdict.UNEXPECTED_PASS:
@@ -107,9 +112,9 @@ def _test(
     return Test(
         group=f"{row.stage or 'run'}.{row.case or row.candidate}",
         name=row.candidate_cell_id or row.baseline_cell_id or row.candidate,
-        result=result_of(row, doubt=doubt),
+        result=Result.SKIPPED if row.waived else result_of(row, doubt=doubt),
         kind=row.reason_code,
-        message=f"{row.verdict}: {row.change}",
+        message=f"{row.verdict}: {row.change}" + (f"; waived: {row.waived}" if row.waived else ""),
         text="\n".join(_told(row, found.get(row.finding_id), cell, doubt)),
         seconds=cell.seconds if cell else 0.0,
     )
@@ -122,7 +127,7 @@ def _told(row: VerdictRecord, finding: Finding | None, cell: CellRecord | None, 
         yield f"finding {finding.finding_id}: {finding.baseline} -> {finding.candidate}"
     if row.known:
         yield f"known: {row.known} {row.link}".rstrip()
-    if doubt and row.stage == Stage.TIMING and row.verdict in REGRESSIONS:
+    if doubt:
         yield f"{doubt}."
     if row.baseline_value is not None and row.candidate_value is not None:
         yield f"{row.kernel}: {row.baseline_value:g} -> {row.candidate_value:g}".removeprefix(": ")

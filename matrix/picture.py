@@ -116,10 +116,10 @@ def legend(shown: Sequence[Panel]) -> list[Look]:
 
 def _panel(runs: Sequence[RunFolder], pair: tuple[str, str], anchors: Anchors) -> Panel:
     found: dict[tuple[str, str, str], list[VerdictRecord]] = collections.defaultdict(list)
-    for run in runs:
-        for verdict in run.verdicts:
-            if (verdict.baseline, verdict.candidate) == pair:
-                found[verdict.case, run.run_id, verdict.target].append(verdict)
+    own = [(run, row) for run in runs for row in run.verdicts if (row.baseline, row.candidate) == pair]
+    # A row of no case (a stage that a sign-off lacks, an idle waiver) is told among the gaps.
+    for run, verdict in [(run, row) for run, row in own if row.case] or own:
+        found[verdict.case, run.run_id, verdict.target].append(verdict)
     columns = _columns(runs, found)
     cases = unique(case for case, _, _ in found)
     rows = [_row(case, [found.get((case, c.run.run_id, c.target), []) for c in columns], anchors) for case in cases]

@@ -164,6 +164,8 @@ class VerdictRecord:
     baseline_cell_id: str = ""
     candidate_cell_id: str = ""
     detail: str = ""
+    # Why, by whom and until when the row decides nothing though it would (matrix.waivers); None where it may decide.
+    waived: str | None = None
 
 
 class Role(enum.StrEnum):

@@ -69,6 +69,7 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
         "panels": shown,
         "legend": legend(shown),
         "findings": sections[Section.FINDING],
+        "waived": sections[Section.WAIVED],
         "improvements": sections[Section.IMPROVEMENT],
         "known": sections[Section.KNOWN],
         "noted": sections[Section.NOTED],
@@ -90,7 +91,8 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
 
 def _cards(groups: Sequence[Group]) -> list[Card]:
     """Code for the worst only, and only for sections that show it: the page must stay small."""
-    coded = [found.anchor for found in groups if found.section in {Section.FINDING, Section.IMPROVEMENT}]
+    shown = {Section.FINDING, Section.WAIVED, Section.IMPROVEMENT}
+    coded = [found.anchor for found in groups if found.section in shown]
     chosen = set(coded[:WITH_CODE])
     return [card(found, code=found.anchor in chosen) for found in groups]
 

@@ -35,6 +35,7 @@ from matrix.plan import (
     not_run,
     selected_names,
 )
+from matrix.profiles import with_unjudged
 from matrix.provision import Provision, provide
 from matrix.recording import Arm, Clerk, expectations_of
 from matrix.releases import release_expectations
@@ -43,6 +44,7 @@ from matrix.runfolder import load
 from matrix.runs import Home, write_meta
 from matrix.summary import summary_markdown
 from matrix.timing import TimingPlan
+from matrix.waivers import waive
 from matrix.workers import WorkerHome, memory_share
 
 if TYPE_CHECKING:
@@ -51,8 +53,10 @@ if TYPE_CHECKING:
     from matrix.case import Expect
     from matrix.config import Configuration
     from matrix.errors import ExitCode
+    from matrix.profiles import Profile
     from matrix.progress import Board
     from matrix.records import CellRecord, CounterRecord, KernelRecord, VerdictRecord
+    from matrix.waivers import Waiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,8 @@ class Run:
     timing_plan: TimingPlan = field(default_factory=TimingPlan)
     fuzz_seconds: float = 0.0
     lock_mhz: int = 0
+    profile: Profile | None = None
+    waivers: tuple[Waiver, ...] = ()
     run_id: str = ""
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     folder: Path = Path()
@@ -147,7 +153,7 @@ class Run:
     def _verdicts(
         self, cells: list[CellRecord], evidence: list[KernelRecord], gpu: GpuResults, clerk: Clerk
     ) -> list[VerdictRecord]:
-        return judge(
+        rows = judge(
             cells,
             evidence,
             timings=gpu.timings.arms,
@@ -158,6 +164,16 @@ class Run:
             expectations=clerk.expectations,
             thresholds=self.configuration.thresholds,
         )
+        request = self.request
+        complete = with_unjudged(
+            rows,
+            self.profile,
+            run_id=self.run_id,
+            baseline=request.baseline,
+            candidates=request.candidates,
+            targets=request.targets,
+        )
+        return waive(complete, self.waivers)
 
     def _counters(
         self,
@@ -286,7 +302,9 @@ class Run:
                 "cases": list(request.cases),
                 "stages": [str(stage) for stage in request.stages],
                 "kernels": [str(path) for path in request.case_files],
+                "profile": self.profile.name if self.profile else "",
             },
+            "waivers": [dataclasses.asdict(waiver) for waiver in self.waivers],
             "host": dataclasses.asdict(self.host),
             "environments": [provision.meta() for provision in self.provisions.values()],
             "thresholds": dataclasses.asdict(self.configuration.thresholds),

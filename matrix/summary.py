@@ -26,7 +26,7 @@ _MOST_A_LINE = 1000
 _HALF = "\\&"  # a cut must not fall into an escape
 # By this a bot finds its own comment, to edit it instead of adding another.
 MARKER = "<!-- triton-matrix -->"
-_TOLD = frozenset((Section.FINDING, Section.UNDECIDED, Section.IMPROVEMENT, Section.STANDING))
+_TOLD = frozenset((Section.FINDING, Section.WAIVED, Section.UNDECIDED, Section.IMPROVEMENT, Section.STANDING))
 _COLOURS = {"bad": "31;1", "missing": "31", "risk": "33", "odd": "34", "good": "32"}
 
 
@@ -41,6 +41,7 @@ def summary_markdown(run: RunFolder) -> str:
     lines += ["|" + " --- |" * len(figures([run], groups))]
     lines += ["| " + " | ".join(figure.value for figure in figures([run], groups)) + " |", ""]
     lines += _table("Findings", [found for found in groups if found.section is Section.FINDING])
+    lines += _table("Waived", [found for found in groups if found.section is Section.WAIVED])
     lines += _table("Without a verdict", [found for found in groups if found.section is Section.UNDECIDED])
     lines += _table("Fails in both", [found for found in groups if found.section is Section.STANDING])
     lines += _table("Improvements", [found for found in groups if found.section is Section.IMPROVEMENT])
@@ -79,7 +80,8 @@ def _text_lines(run: RunFolder, groups: Sequence[Group], *, colour: bool) -> Ite
         for found in told[:_ROWS]:
             look = LOOKS[found.finding.verdict]
             word = _paint(f"{look.glyph} {look.word:<10}", look.tone, colour=colour)
-            yield f"  {word}  {_line(found.title)}  [{found.where}]"
+            waived = f"  waived: {_line(found.finding.waived)}" if found.finding.waived else ""
+            yield f"  {word}  {_line(found.title)}  [{found.where}]{waived}"
         if len(told) > _ROWS:
             yield f"  and {len(told) - _ROWS} more in the report"
     yield reach([run])
@@ -101,7 +103,9 @@ def _table(heading: str, groups: Sequence[Group]) -> list[str]:
     lines = [f"## {heading}", "", "| | what | targets | candidate |", "| --- | --- | --- | --- |"]
     for found in groups[:_ROWS]:
         look = LOOKS[found.finding.verdict]
-        why = f"<br>{_plain(found.finding.known)}" if found.finding.known else ""
+        gap = found.finding.text if found.section is Section.UNDECIDED else ""
+        notes = (found.finding.known or gap, f"waived: {found.finding.waived}" if found.finding.waived else "")
+        why = "".join(f"<br>{_plain(note)}" for note in notes if note)
         cells = (
             f"{look.glyph} {look.word}",
             f"{_plain(found.title)}{why}",

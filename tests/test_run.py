@@ -73,6 +73,44 @@ def test_a_ci_s_files_lie_beside_the_tables(reduction: Project) -> None:
     assert "column\\_max\\_tma" in (reduction.latest / "summary.md").read_text()
 
 
+WAIVERS = """
+[[waivers]]
+cells = ["*/column_max_tma:*"]
+stages = ["compile"]
+reason = "the pointer twin replaces it"
+owner = "kernels"
+link = "triton#9703"
+expires = 2999-12-31
+
+[[waivers]]
+cells = ["*/sm_90/?", "*/sm_100/?", "*/cpu/?"]
+reasons = ["stage_not_judged"]
+reason = "measured elsewhere"
+owner = "kernels"
+link = "triton#9703"
+expires = 2999-12-31
+"""
+
+
+def test_a_sign_off_wants_every_cell_judged_or_waived(reduction: Project) -> None:
+    sign_off = (*reduction_arguments(), "--profile", "signoff")
+    done = reduction.matrix(*sign_off)
+    assert done.returncode == ExitCode.REGRESSED
+    assert "a stage without a verdict, where every cell is wanted" in done.stdout
+    path = reduction.write("waivers.toml", WAIVERS)
+    done = reduction.matrix(*sign_off, "--waivers", str(path), "--json")
+    assert done.returncode == ExitCode.CLEAN, done.stdout
+    told = json.loads(done.stdout)["verdicts"]
+    assert {row["verdict"] for row in told if row["waived"]} == {"code_risk", "incomplete"}
+    meta = json.loads((reduction.latest / "run.json").read_text())
+    assert meta["request"]["profile"] == "signoff"
+    assert [waiver["reason"] for waiver in meta["waivers"]] == ["the pointer twin replaces it", "measured elsewhere"]
+    path.write_text(WAIVERS.replace("2999", "2025"))
+    done = reduction.matrix(*sign_off, "--waivers", str(path))
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.count("expired on 2025-12-31") == 2
+
+
 def test_globs_that_match_nothing_are_a_usage_error(reduction: Project) -> None:
     latest = reduction.latest.resolve()
     done = reduction.matrix(*reduction_arguments(), "--cases", "column_maxi*")
