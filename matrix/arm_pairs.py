@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from matrix.records import ArmRecord, Decision, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _TURNED = {str(Decision.SLOWER): str(Decision.FASTER), str(Decision.FASTER): str(Decision.SLOWER)}
 
@@ -31,16 +31,22 @@ class ArmPair:
     control: ArmRecord | None
     floor: float
     launch_floor: float = 0.0
+    noise: NoiseFloor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseFloor:
-    """What the control arms of a run were off by, as log-ratios: the instrument's own noise."""
+    """What the control arms of a run were off by, as log-ratios: the instrument's own noise.
+
+    ``offsets`` are signed, with the standard ``errors`` of those controls whose error is known.
+    """
 
     cells: int
     median: float
     p95: float
     largest: float
+    offsets: tuple[float, ...] = ()
+    errors: tuple[float, ...] = ()
 
 
 class _Measurement(NamedTuple):
@@ -82,20 +88,33 @@ class ArmPairs:
         floor = self._floors.get((measurement.run_id, measurement.gpu_uuid))
         allowed = floor.p95 if floor else 0.0
         launches = self._launch_floors.get((measurement.run_id, measurement.gpu_uuid), 0.0)
-        if turned:
-            mirrored = _turned(one, other)
-            return ArmPair(baseline=other, candidate=mirrored, control=None, floor=allowed, launch_floor=launches)
-        control = arms.get((Role.CONTROL, measurement.baseline))
-        return ArmPair(baseline=one, candidate=other, control=control, floor=allowed, launch_floor=launches)
+        straight = ArmPair(
+            baseline=one,
+            candidate=other,
+            control=arms.get((Role.CONTROL, measurement.baseline)),
+            floor=allowed,
+            launch_floor=launches,
+            noise=floor,
+        )
+        return replace(straight, baseline=other, candidate=_turned(one, other), control=None) if turned else straight
 
 
 def noise_floors(records: Iterable[ArmRecord]) -> dict[tuple[str, str], NoiseFloor]:
     """By run and GPU, from the control rows whose figures may be used."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[float, float | None]]] = defaultdict(list)
     for record in records:
         if record.role is Role.CONTROL and record.ratio and not record.problems:
-            found[record.run_id, record.gpu_uuid].append(abs(math.log(record.ratio)))
-    return {key: _floor(values) for key, values in found.items()}
+            found[record.run_id, record.gpu_uuid].append((math.log(record.ratio), record.standard_error))
+    return {key: _with_errors(controls) for key, controls in found.items()}
+
+
+def _with_errors(controls: Sequence[tuple[float, float | None]]) -> NoiseFloor:
+    known = [(offset, error) for offset, error in controls if error is not None]
+    return replace(
+        _floor([abs(offset) for offset, _ in controls]),
+        offsets=tuple(offset for offset, _ in known),
+        errors=tuple(error for _, error in known),
+    )
 
 
 def _launch_floors(measurements: Iterable[Mapping[tuple[Role, str], ArmRecord]]) -> dict[tuple[str, str], float]:
@@ -133,6 +152,10 @@ def _turned(baseline: ArmRecord, candidate: ArmRecord) -> ArmRecord:
         ratio_low=_inverse(candidate.ratio_high),
         ratio_high=_inverse(candidate.ratio_low),
         cycles_ratio=_inverse(candidate.cycles_ratio),
+        standard_error=candidate.standard_error,
+        cycles_error=candidate.cycles_error,
+        looks=candidate.looks,
+        alpha=candidate.alpha,
         smallest_detectable=candidate.smallest_detectable,
         **turned,  # type: ignore[arg-type]  # three of its text fields
     )

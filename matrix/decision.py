@@ -18,10 +18,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.distrust import distrust
+from matrix.distrust import believed, contradictions, distrust
 from matrix.errors import ExitCode
 from matrix.findings import REGRESSIONS, findings
-from matrix.model import Stage
 from matrix.outcomes import FAILING_IN_BOTH
 from matrix.records import Verdict
 
@@ -53,7 +52,7 @@ def summarise(rows: Sequence[VerdictRecord]) -> Summary:
     doubt = distrust(_standing(rows))
     return Summary(
         sentence=_sentence(Counter(row.verdict for row in deciding(rows)), len(rows), doubt),
-        text=". ".join(filter(None, (doubt, _text(counts, rows, found)))),
+        text=". ".join(filter(None, (doubt, contradictions(_standing(rows)), _text(counts, rows, found)))),
         exit_code=exit_code(rows),
         counts=dict(counts),
         findings=sum(finding.regressed and not finding.waived for finding in found),
@@ -84,8 +83,7 @@ def _standing(rows: Sequence[VerdictRecord]) -> Sequence[VerdictRecord]:
 
 def deciding(rows: Sequence[VerdictRecord]) -> Sequence[VerdictRecord]:
     """The rows that may decide: not the waived, those of the timing stage only where nothing speaks against them."""
-    standing = _standing(rows)
-    return [row for row in standing if row.stage != Stage.TIMING] if distrust(standing) else standing
+    return believed(_standing(rows))
 
 
 def _sentence(counts: Mapping[Verdict, int], total: int, doubt: str) -> str:

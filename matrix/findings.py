@@ -56,6 +56,7 @@ _NO_FINDING = frozenset(
         AccuracyReason.VALUES_CHANGED,
         SpeedReason.SLOWER_WITHIN_THRESHOLD,
         SpeedReason.FASTER_WITHIN_THRESHOLD,
+        SpeedReason.NOT_SLOWER,
     )
 )
 _QUIET_WORDS = {

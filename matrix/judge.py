@@ -8,23 +8,25 @@ stages adopt that outcome.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.arm_pairs import ArmPairs
 from matrix.changes import Change, Direction, encode
+from matrix.family import tested
 from matrix.findings import number
 from matrix.judgement import Judgement, Side, judge_spot
+from matrix.kernel_pairs import same_launches
 from matrix.model import CPU, Outcome, Stage, Target
 from matrix.records import Tuning, Verdict, VerdictRecord
-from matrix.speed import compare_speed
+from matrix.speed import Speed, SpeedComparison, TimedPair, compare_speed, problems_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from matrix.arm_pairs import ArmPair
     from matrix.case import Expect
     from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord
-    from matrix.speed import SpeedComparison
     from matrix.thresholds import Thresholds
 
 NOTHING_RUN = "nothing_run"
@@ -68,6 +70,7 @@ class Rules:
     expectations: Mapping[str, Sequence[Expect]]
     thresholds: Thresholds
     pairs: ArmPairs
+    timed: Mapping[Spot, TimedPair] = field(default_factory=dict)
 
 
 def judge(  # noqa: PLR0913 - everything that a run knows
@@ -100,24 +103,57 @@ def _candidate_rows(template: VerdictRecord, baseline: Arm, candidate: Arm, rule
     spots = sorted({*baseline.cells, *candidate.cells}, key=_in_order)
     if not spots:
         return [_row(template, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
+    rules = replace(rules, timed=_timed(template, spots, rules))
     rows = []
     for spot in spots:
         one, other = _side(baseline, spot), _side(candidate, spot)
-        speed = _speed(template, spot, rules) if spot.stage == Stage.TIMING else None
         expectations = rules.expectations.get(spot.case, ())
+        speed = _speed(spot, rules) if spot.stage == Stage.TIMING else None
         judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds, speed=speed)
-        rows.append(_row(template, spot, judgement, one, other))
+        row = _row(template, spot, judgement, one, other)
+        if speed is not None:
+            ran = one.outcome is other.outcome is Outcome.PASSED
+            row = _with_speed(row, speed if ran else _untimed(row), _unchanged(baseline, candidate, spot))
+        rows.append(row)
     return rows
 
 
-def _speed(template: VerdictRecord, spot: Spot, rules: Rules) -> SpeedComparison:
+def _timed(template: VerdictRecord, spots: Sequence[Spot], rules: Rules) -> dict[Spot, TimedPair]:
+    """Every timed pair of this comparison; those without a problem are tested together."""
+    found: dict[Spot, ArmPair] = {}
+    for spot in spots:
+        if spot.stage == Stage.TIMING:
+            place = {"case": spot.case, "target": spot.target, "params": spot.params}
+            pair = rules.pairs.find(template.baseline, template.candidate, **place)
+            if pair is not None:
+                found[spot] = pair
+    sound = [spot for spot, pair in found.items() if not problems_of(pair)]
+    tests = dict(zip(sound, tested([found[spot] for spot in sound], rules.thresholds), strict=True))
+    return {spot: TimedPair(pair=pair, test=tests.get(spot)) for spot, pair in found.items()}
+
+
+def _speed(spot: Spot, rules: Rules) -> SpeedComparison:
     """Whether or not both sides were timed: only then it counts."""
-    pinned = spot.params.replace(f"tuning={Tuning.RETUNED}", f"tuning={Tuning.PINNED}")
-    pair, alike = (
-        rules.pairs.find(template.baseline, template.candidate, case=spot.case, target=spot.target, params=params)
-        for params in (spot.params, pinned)
-    )
-    return compare_speed(pair, alike if pinned != spot.params else None, rules.thresholds)
+    pinned = spot._replace(params=spot.params.replace(f"tuning={Tuning.RETUNED}", f"tuning={Tuning.PINNED}"))
+    alike = rules.timed.get(pinned) if pinned != spot else None
+    return compare_speed(rules.timed.get(spot), alike, rules.thresholds)
+
+
+def _unchanged(baseline: Arm, candidate: Arm, spot: Spot) -> bool:
+    """Whether both sides launch the same machine code alike: a negative control. Not where each side tuned anew."""
+    params = spot.params.removesuffix(f",tuning={Tuning.PINNED}")
+    code = Spot(spot.case, spot.target, params, Stage.COMPILE)
+    return same_launches(baseline.kernels.get(code, ()), candidate.kernels.get(code, ()))
+
+
+def _with_speed(row: VerdictRecord, speed: SpeedComparison, unchanged: bool) -> VerdictRecord:
+    return replace(row, negative_control=unchanged, **speed.columns())  # type: ignore[arg-type]  # by name
+
+
+def _untimed(row: VerdictRecord) -> SpeedComparison:
+    """Where outcomes decide, nothing was timed that counts."""
+    speed = Speed.INVALID if row.reason_code == Outcome.INVALID else Speed.NOT_RUN
+    return SpeedComparison(verdict=row.verdict, changes=(), speed=speed)
 
 
 def _nothing_run() -> Judgement:

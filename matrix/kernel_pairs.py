@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     Identity = tuple[str, str, int]
 
 
+# What a launch hands to the driver beside the grid, with the default where a release does not name it.
+_LAUNCH_OPTIONS = {"cluster_dims": [1, 1, 1], "launch_cooperative_grid": False, "launch_pdl": False}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelComparison:
     """What changed over all kernels of a cell, worst first; ``identical``: the same code throughout."""
@@ -44,6 +48,22 @@ def compare_kernels(
         found += compile_time_changes(seconds[0], seconds[1], thresholds)
     same = not (gone or new) and all(identical(one.facts, other.facts) for one, other in pairs)
     return KernelComparison(identical=same, changes=tuple(sorted(found, key=_worst_first)))
+
+
+def same_launches(baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord]) -> bool:
+    """Whether both sides launch the same machine code with the same geometry, as far as is recorded."""
+    before, after = _identified(baseline), _identified(candidate)
+    return (
+        bool(before)
+        and before.keys() == after.keys()
+        and all(identical(before[key].facts, after[key].facts) for key in before)
+        and all(_geometry(before[key]) == _geometry(after[key]) for key in before)
+    )
+
+
+def _geometry(record: KernelRecord) -> tuple[object, ...]:
+    options = (record.options.get(name, default) for name, default in _LAUNCH_OPTIONS.items())
+    return record.grid, record.num_warps, record.num_ctas, *options
 
 
 def _identified(records: Iterable[KernelRecord]) -> dict[Identity, KernelRecord]:

@@ -164,6 +164,20 @@ class VerdictRecord:
     baseline_cell_id: str = ""
     candidate_cell_id: str = ""
     detail: str = ""
+    # Of the timing stage alone (matrix.family): None elsewhere. Ratios are candidate over baseline, the interval
+    # is the one that decides, ``allowed`` what counts as equal, ``smallest_detectable`` a relative slow-down.
+    speed: str | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    allowed: float | None = None
+    p_value: float | None = None
+    q_value: float | None = None
+    smallest_detectable: float | None = None
+    negative_control: bool | None = None  # the same machine code, launched alike on both sides
+    method: str | None = None
+    method_version: int | None = None
+    parameters: str | None = None  # of the method, as JSON
     # Why, by whom and until when the row decides nothing though it would (matrix.waivers); None where it may decide.
     waived: str | None = None
 
@@ -277,6 +291,12 @@ class ArmRecord:
     setup_seconds: float
     stopped: str  # decided, budget or looks
     method: str
+    # Standard errors of the two log-ratios over blocks; how often the rounds could have been looked at.
+    standard_error: float | None = None
+    cycles_error: float | None = None
+    looks: int | None = None
+    method_version: int | None = None
+    parameters: dict[str, object] | None = None  # of the measurement: looks, margin, alpha, samples ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

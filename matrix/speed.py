@@ -1,24 +1,27 @@
 """What a timed cell says about the candidate: time of a call, tuning, host time of a launch. Pure.
 
-Whether two arms differ was decided while they ran (:mod:`matrix.statistics`): in time and in cycles, against a
-margin of half a percent or what the control arm showed. What the difference *means* is decided here. With
-``d`` the larger of the user's threshold and twice this GPU's noise floor in this run:
+Whether the two differ by more than ``d`` was tested with all other cells of the comparison
+(:mod:`matrix.family`); ``d`` is the larger of the user's threshold and twice this GPU's noise floor in this run,
+the 95th percentile of what the control arms (the baseline against itself) were off by. What it *means* is
+decided here:
 
-| decision | ratio | verdict | reason code |
+| speed | seen | verdict | reason code |
 | --- | --- | --- | --- |
-| slower | above ``d`` | regressed | ``slower``; ``tuner_slower`` where the baseline's configuration is not |
-| slower | within ``d`` | changed | ``slower_within_threshold`` |
-| faster | above ``d`` | improved | ``faster``; ``tuner_faster`` |
-| faster | within ``d`` | changed | ``faster_within_threshold`` |
-| same | | equal | ``equivalent`` |
-| undecided | the whole interval within ``d`` | equal | ``equivalent`` |
-| undecided | otherwise | incomplete | ``undecided``, with the smallest change that would have shown |
-| any, with a problem in either arm | | incomplete | ``invalid`` |
-| the two never ran interleaved | | incomplete | ``not_paired`` |
+| slower | the interval lies above ``d``, in cycles too, and it stands among all cells | regressed | ``slower``; \
+  ``tuner_slower`` where the baseline's configuration is not |
+| faster | likewise below | improved | ``faster``; ``tuner_faster`` |
+| equivalent | the interval lies within ``d`` | equal | ``equivalent`` |
+| equivalent | that, and apart from 1 | changed | ``slower_within_threshold``, ``faster_within_threshold`` |
+| undecided | the interval ends below ``d``: faster or as fast | changed | ``not_slower`` |
+| undecided | the interval reaches beyond ``d`` and holds 1 | incomplete | ``too_noisy`` |
+| undecided | it holds ``d`` and not 1 | incomplete | ``at_threshold``: it differs; by more than ``d`` or by less? |
+| undecided | beyond ``d`` in time, not in cycles | incomplete | ``cycles_disagree`` |
+| undecided | beyond ``d``, as some cell among so many may be by chance | incomplete | ``chance`` |
+| invalid | a problem in either arm | incomplete | ``invalid`` |
+| not_run | the two never ran interleaved | incomplete | ``not_paired`` |
+| not_run | a cell that did not run, or failed | by its outcome | the outcome's |
 
-The floor is the 95th percentile of what the control arms (the baseline against itself) were off by. Each
-cell keeps its own false-alarm rate; a correction over the family of cells would stand between
-:func:`matrix.judge.judge`'s rows and their findings.
+Every row says the smallest slow-down that would have shown.
 """
 
 from __future__ import annotations
@@ -26,17 +29,30 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from matrix.changes import Change, Direction
+from matrix.family import METHOD, METHOD_VERSION
 from matrix.model import Stage
 from matrix.records import Decision, Tuning, Verdict
-from matrix.wording import microseconds, times
+from matrix.wording import microseconds, percent, times
 
 if TYPE_CHECKING:
     from matrix.arm_pairs import ArmPair
+    from matrix.family import Tested
     from matrix.records import ArmRecord
     from matrix.thresholds import Thresholds
+
+
+class Speed(enum.StrEnum):
+    """What is known about the time of a call: the ``speed`` column of a timing row."""
+
+    SLOWER = "slower"
+    FASTER = "faster"
+    EQUIVALENT = "equivalent"
+    UNDECIDED = "undecided"
+    INVALID = "invalid"
+    NOT_RUN = "not_run"
 
 
 class SpeedReason(enum.StrEnum):
@@ -49,7 +65,11 @@ class SpeedReason(enum.StrEnum):
     TUNER_FASTER = "tuner_faster"
     FASTER_WITHIN_THRESHOLD = "faster_within_threshold"
     EQUIVALENT = "equivalent"
-    UNDECIDED = "undecided"
+    NOT_SLOWER = "not_slower"
+    TOO_NOISY = "too_noisy"
+    AT_THRESHOLD = "at_threshold"
+    CYCLES_DISAGREE = "cycles_disagree"
+    CHANCE = "chance"
     INVALID = "invalid"
     NOT_PAIRED = "not_paired"
     LAUNCH_SLOWER = "launch_slower"
@@ -65,7 +85,11 @@ _TITLES = {
     SpeedReason.TUNER_FASTER: "faster, for the tuner chose differently",
     SpeedReason.FASTER_WITHIN_THRESHOLD: "faster within the threshold",
     SpeedReason.EQUIVALENT: "as fast as before",
-    SpeedReason.UNDECIDED: "too noisy to tell whether it is slower",
+    SpeedReason.NOT_SLOWER: "not slower; whether faster is open",
+    SpeedReason.TOO_NOISY: "too noisy to tell whether it is slower",
+    SpeedReason.AT_THRESHOLD: "differs by about the threshold",
+    SpeedReason.CYCLES_DISAGREE: "time differs, and clock cycles do not",
+    SpeedReason.CHANCE: "differs no more than one of so many cells may by chance",
     SpeedReason.NOT_PAIRED: "was not timed beside the baseline",
     SpeedReason.LAUNCH_SLOWER: "slower launches",
     SpeedReason.LAUNCH_FASTER: "faster launches",
@@ -79,10 +103,19 @@ _SEVERITIES = ((3.0, 59), (1.5, 58), (1.1, 57), (0.0, 56))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedComparison:
-    """The verdict on a timed cell and the changes that it rests on, worst first."""
+    """The verdict on a timed cell and the changes that it rests on, worst first; ``speed`` is of a call's time."""
 
     verdict: Verdict
     changes: tuple[Change, ...]
+    speed: Speed = Speed.NOT_RUN
+    test: Tested | None = None
+
+    def columns(self) -> dict[str, object]:
+        """What a verdict row says beside its verdict."""
+        said = {"speed": str(self.speed), "method": METHOD, "method_version": METHOD_VERSION}
+        names = ("ratio", "allowed", "p_value", "q_value", "smallest_detectable", "parameters")
+        ends = {"ratio_low": self.test.low, "ratio_high": self.test.high} if self.test else {}
+        return {**said, **ends, **{name: getattr(self.test, name) for name in names if self.test}}
 
 
 def speed_titles() -> dict[str, str]:
@@ -90,16 +123,26 @@ def speed_titles() -> dict[str, str]:
     return {str(reason): title for reason, title in _TITLES.items()}
 
 
-def compare_speed(pair: ArmPair | None, pinned: ArmPair | None, thresholds: Thresholds) -> SpeedComparison:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPair:
+    """Two arms of one measurement and what their family's test said; without a test they have a problem."""
+
+    pair: ArmPair
+    test: Tested | None
+
+
+def compare_speed(timed: TimedPair | None, pinned: TimedPair | None, thresholds: Thresholds) -> SpeedComparison:
     """The candidate's arm against the baseline's. ``pinned``: the same point with the baseline's configuration."""
-    if pair is None:
+    if timed is None:
         text = "the two were never timed beside each other: run them together"
         return _one(Verdict.INCOMPLETE, _gap(SpeedReason.NOT_PAIRED, text))
-    if wrong := _problems(pair):
-        return _one(Verdict.INCOMPLETE, _gap(SpeedReason.INVALID, f"no verdict on time: {wrong}"))
-    in_time = _in_time(pair, threshold(pair, thresholds))
-    if pair.candidate.tuning is Tuning.RETUNED and pinned is not None:
-        in_time = _split(in_time, pinned, thresholds)
+    pair, test = timed.pair, timed.test
+    if test is None:
+        change = _gap(SpeedReason.INVALID, f"no verdict on time: {problems_of(pair)}")
+        return replace(_one(Verdict.INCOMPLETE, change), speed=Speed.INVALID)
+    in_time = _in_time(pair, test)
+    if pair.candidate.tuning is Tuning.RETUNED and pinned is not None and pinned.test is not None:
+        in_time = _split(in_time, pinned.test)
     return _combined(in_time, _in_launch(pair, thresholds), _drift(pair))
 
 
@@ -108,63 +151,96 @@ def threshold(pair: ArmPair, thresholds: Thresholds) -> float:
     return max(math.log(thresholds.slower_ratio), 2 * pair.floor)
 
 
-def _problems(pair: ArmPair) -> str:
+def problems_of(pair: ArmPair) -> str:
+    """What makes the figures of a pair unusable."""
     sides = (("baseline", pair.baseline), ("candidate", pair.candidate))
     return "; ".join(f"{side}: {', '.join(arm.problems)}" for side, arm in sides if arm.problems)
 
 
-_DECIDED = {
-    (Decision.SLOWER, True): (Verdict.REGRESSED, SpeedReason.SLOWER, Direction.WORSE),
-    (Decision.SLOWER, False): (Verdict.CHANGED, SpeedReason.SLOWER_WITHIN_THRESHOLD, Direction.WORSE),
-    (Decision.FASTER, True): (Verdict.IMPROVED, SpeedReason.FASTER, Direction.BETTER),
-    (Decision.FASTER, False): (Verdict.CHANGED, SpeedReason.FASTER_WITHIN_THRESHOLD, Direction.BETTER),
-    (Decision.SAME, True): (Verdict.EQUAL, SpeedReason.EQUIVALENT, Direction.NEUTRAL),
-    (Decision.SAME, False): (Verdict.EQUAL, SpeedReason.EQUIVALENT, Direction.NEUTRAL),
-    (Decision.UNDECIDED, True): (Verdict.INCOMPLETE, SpeedReason.UNDECIDED, Direction.NEUTRAL),
-    (Decision.UNDECIDED, False): (Verdict.EQUAL, SpeedReason.EQUIVALENT, Direction.NEUTRAL),
+def _in_time(pair: ArmPair, test: Tested) -> SpeedComparison:
+    reason = _reason(test)
+    speed, verdict, direction = _MEANINGS[reason]
+    return SpeedComparison(verdict=verdict, changes=(_moved(pair, test, reason, direction),), speed=speed, test=test)
+
+
+def _reason(test: Tested) -> SpeedReason:
+    match test.called:
+        case Decision.SLOWER:
+            return SpeedReason.SLOWER
+        case Decision.FASTER:
+            return SpeedReason.FASTER
+        case Decision.SAME:
+            return _WITHIN[test.differs]
+        case Decision.UNDECIDED:
+            return _undecided(test)
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+def _undecided(test: Tested) -> SpeedReason:
+    if test.high is not None and test.high < test.allowed:
+        return SpeedReason.NOT_SLOWER
+    if test.beyond is not Decision.UNDECIDED:
+        return SpeedReason.CHANCE if test.agreed else SpeedReason.CYCLES_DISAGREE
+    return SpeedReason.TOO_NOISY if test.differs is Decision.SAME else SpeedReason.AT_THRESHOLD
+
+
+_WITHIN = {
+    Decision.SLOWER: SpeedReason.SLOWER_WITHIN_THRESHOLD,
+    Decision.FASTER: SpeedReason.FASTER_WITHIN_THRESHOLD,
+    Decision.SAME: SpeedReason.EQUIVALENT,
+}
+_MEANINGS = {
+    SpeedReason.SLOWER: (Speed.SLOWER, Verdict.REGRESSED, Direction.WORSE),
+    SpeedReason.FASTER: (Speed.FASTER, Verdict.IMPROVED, Direction.BETTER),
+    SpeedReason.EQUIVALENT: (Speed.EQUIVALENT, Verdict.EQUAL, Direction.NEUTRAL),
+    SpeedReason.SLOWER_WITHIN_THRESHOLD: (Speed.EQUIVALENT, Verdict.CHANGED, Direction.WORSE),
+    SpeedReason.FASTER_WITHIN_THRESHOLD: (Speed.EQUIVALENT, Verdict.CHANGED, Direction.BETTER),
+    SpeedReason.NOT_SLOWER: (Speed.UNDECIDED, Verdict.CHANGED, Direction.NEUTRAL),
+    SpeedReason.TOO_NOISY: (Speed.UNDECIDED, Verdict.INCOMPLETE, Direction.NEUTRAL),
+    SpeedReason.AT_THRESHOLD: (Speed.UNDECIDED, Verdict.INCOMPLETE, Direction.NEUTRAL),
+    SpeedReason.CYCLES_DISAGREE: (Speed.UNDECIDED, Verdict.INCOMPLETE, Direction.NEUTRAL),
+    SpeedReason.CHANCE: (Speed.UNDECIDED, Verdict.INCOMPLETE, Direction.NEUTRAL),
 }
 
 
-def _in_time(pair: ArmPair, allowed: float) -> SpeedComparison:
-    """What was decided, and whether it reaches beyond ``allowed``: the estimate, or the interval if undecided."""
-    arm = pair.candidate
-    decision = Decision(arm.decision)
-    beyond = not _lies_within(arm.ratio, arm.ratio, allowed)
-    if decision is Decision.UNDECIDED:
-        beyond = not _lies_within(arm.ratio_low, arm.ratio_high, allowed)
-    verdict, reason, direction = _DECIDED[decision, beyond]
-    tight = decision is Decision.SAME or beyond
-    return _one(verdict, _moved(pair, reason, direction, None if tight else allowed))
-
-
-def _lies_within(low: float | None, high: float | None, allowed: float) -> bool:
-    return bool(low and high) and -allowed <= math.log(low or 1) and math.log(high or 1) <= allowed
-
-
-def _moved(pair: ArmPair, reason: SpeedReason, direction: Direction, allowed: float | None = None) -> Change:
+def _moved(pair: ArmPair, test: Tested, reason: SpeedReason, direction: Direction) -> Change:
     one, other = pair.baseline, pair.candidate
-    text = f"time of a call {times(other.ratio)} ({times(other.ratio_low)} to {times(other.ratio_high)})"
+    text = f"time of a call {times(test.ratio)} ({times(test.low)} to {times(test.high)})"
     text += f": {microseconds(one.median_us)} → {microseconds(other.median_us)}"
-    text += f", within the threshold of {times(math.exp(allowed))}" if allowed is not None else ""
-    if reason is SpeedReason.UNDECIDED and other.smallest_detectable is not None:
-        text += f"; a slow-down under {other.smallest_detectable:.1%} would not have shown".replace("%", " %")
     return Change(
         reason_code=reason,
         direction=direction,
-        severity=_severity(reason, other.ratio),
-        text=text,
+        severity=_severity(reason, test.ratio),
+        text=text + _beside(pair, test, reason),
         stage=Stage.TIMING,
         baseline_value=one.median_us,
         candidate_value=other.median_us,
     )
 
 
-def _severity(reason: SpeedReason, ratio: float | None) -> int:
+def _beside(pair: ArmPair, test: Tested, reason: SpeedReason) -> str:
+    """What else the sentence needs: the threshold, what could have been seen, what speaks against it."""
+    seen, allowed = test.smallest_detectable, times(test.allowed)
+    could = "; too few blocks" if seen is None else f"; a slow-down under {percent(seen)} would not have shown"
+    chance = f"; of {test.cells} cells one may differ so by chance (q = {test.q_value:.2g})"
+    return {
+        SpeedReason.SLOWER_WITHIN_THRESHOLD: f", within the threshold of {allowed}",
+        SpeedReason.FASTER_WITHIN_THRESHOLD: f", within the threshold of {times(1 / test.allowed)}",
+        SpeedReason.NOT_SLOWER: f"; whether faster by more than the threshold of {times(1 / test.allowed)} is open",
+        SpeedReason.TOO_NOISY: could,
+        SpeedReason.AT_THRESHOLD: f"; whether beyond the threshold of {allowed} is open",
+        SpeedReason.CYCLES_DISAGREE: f"; in clock cycles {times(pair.candidate.cycles_ratio)}",
+        SpeedReason.CHANCE: chance,
+    }.get(reason, "")
+
+
+def _severity(reason: SpeedReason, ratio: float) -> int:
     match reason:
         case SpeedReason.SLOWER | SpeedReason.FASTER:
-            factor = max(ratio or 1.0, 1 / (ratio or 1.0))
+            factor = max(ratio, 1 / ratio)
             return next(severity for least, severity in _SEVERITIES if factor >= least)
-        case SpeedReason.UNDECIDED:
+        case SpeedReason.TOO_NOISY | SpeedReason.AT_THRESHOLD | SpeedReason.CYCLES_DISAGREE | SpeedReason.CHANCE:
             return _GAP_SEVERITY
         case SpeedReason.EQUIVALENT:
             return 0
@@ -175,17 +251,17 @@ def _severity(reason: SpeedReason, ratio: float | None) -> int:
 _TUNED = {SpeedReason.SLOWER: SpeedReason.TUNER_SLOWER, SpeedReason.FASTER: SpeedReason.TUNER_FASTER}
 
 
-def _split(retuned: SpeedComparison, pinned: ArmPair, thresholds: Thresholds) -> SpeedComparison:
-    """Whose doing: with the baseline's own configuration it is the compiler's, else the tuner's."""
+def _split(retuned: SpeedComparison, pinned: Tested) -> SpeedComparison:
+    """Whose doing: with the baseline's own configuration it is the compiler's, else the tuner's.
+
+    Where the pinned cell is undecided nothing is known about the compiler's share.
+    """
     change = retuned.changes[0]
     code = _TUNED.get(SpeedReason(change.reason_code))
-    if code is None or _problems(pinned):
+    alike = _MEANINGS[_reason(pinned)][0]
+    if code is None or alike in (retuned.speed, Speed.UNDECIDED):
         return retuned
-    alike = _in_time(pinned, threshold(pinned, thresholds))
-    if alike.verdict in (retuned.verdict, Verdict.INCOMPLETE):
-        return retuned
-    ratio = times(pinned.candidate.ratio)
-    text = f"{change.text}; with the baseline's configuration {ratio}: the tuner chose differently"
+    text = f"{change.text}; with the baseline's configuration {times(pinned.ratio)}: the tuner chose differently"
     return replace(retuned, changes=(replace(change, reason_code=code, text=text),))
 
 
@@ -271,7 +347,7 @@ def _combined(in_time: SpeedComparison, launch: Change | None, tuned: Change | N
         elif verdict is not Verdict.INCOMPLETE:
             verdict = Verdict.IMPROVED
         changes.sort(key=lambda change: -change.severity)
-    return SpeedComparison(verdict=verdict, changes=tuple(changes))
+    return replace(in_time, verdict=verdict, changes=tuple(changes))
 
 
 def _gap(reason: SpeedReason, text: str) -> Change:

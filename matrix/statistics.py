@@ -91,13 +91,19 @@ def block_values(blocks: Blocks) -> NDArray[np.float64]:
     return np.array([float(np.median(block)) for block in blocks if len(block)], dtype=np.float64)
 
 
+def standard_error(values: Sequence[float] | NDArray[np.float64]) -> float:
+    """Of the mean of ``values``; infinite for fewer than two."""
+    data = np.asarray(values, dtype=np.float64)
+    return float(data.std(ddof=1)) / math.sqrt(len(data)) if len(data) > 1 else math.inf
+
+
 def t_interval(values: Sequence[float] | NDArray[np.float64], alpha: float) -> Interval:
     """Student's two-sided interval for the mean of ``values``; unbounded for fewer than two."""
     data = np.asarray(values, dtype=np.float64)
     if len(data) < 2:
         estimate = float(data[0]) if len(data) else math.nan
         return Interval(estimate=estimate, low=-math.inf, high=math.inf, confidence=1 - alpha)
-    estimate, error = float(data.mean()), float(data.std(ddof=1)) / math.sqrt(len(data))
+    estimate, error = float(data.mean()), standard_error(data)
     reach = _student(1 - alpha / 2, len(data) - 1) * error
     return Interval(estimate=estimate, low=estimate - reach, high=estimate + reach, confidence=1 - alpha)
 
@@ -162,7 +168,7 @@ class StoppingRule:
         values = block_values(blocks)
         if len(values) < 2:
             return math.inf
-        error = float(values.std(ddof=1)) / math.sqrt(len(values))
+        error = standard_error(values)
         freedom = len(values) - 1
         reach = (_student(1 - self.alpha_per_look / 2, freedom) + _student(power, freedom)) * error
         return math.expm1(self.widened(control) + reach)

@@ -64,6 +64,11 @@ class Thresholds:
     # Measured time of a call: what is slower by less is a change and no regression. Where this run's own
     # A/A arms differ by more than half of it, twice their difference takes its place (matrix.speed).
     slower_ratio: float = 1.03
+    # Of the cells called slower or faster in one comparison, the share that may be so by chance (matrix.family).
+    false_discovery_rate: float = 0.05
+    # What two workers of one environment differ by in a call's time (log-ratio, root mean square), before a run's
+    # own controls say: 0.0025 over the 36 cells of the H200 recording. Counts as much as ten controls.
+    process_noise: float = 0.0025
     # Host time of a launch: a figure of the machine as much as of the release, so both must be reached.
     launch_ratio: float = 1.5
     launch_growth_us: float = 5.0
@@ -150,6 +155,12 @@ def _problem(key: str, value: object, defaults: Mapping[str, object]) -> str:
         return f"{key} = {value!r} is not a number"
     if key.endswith("_ratio"):
         return "" if value > 1 else f"{key} = {value!r} must be above 1: it is candidate over baseline"
+    return _figure_problem(key, value)
+
+
+def _figure_problem(key: str, value: float) -> str:
+    if key == "false_discovery_rate":
+        return "" if 0 < value < 1 else f"{key} = {value!r} must lie between 0 and 1: it is a share of cells"
     return "" if value >= 0 else f"{key} = {value!r} must not be negative"
 
 

@@ -17,6 +17,7 @@ from matrix.statistics import (
     faster_than_physics,
     midmean,
     spread,
+    standard_error,
 )
 
 if TYPE_CHECKING:
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from matrix.gpu_timing import Timed
     from matrix.recording import Arm
     from matrix.rounds import TimedRound
+    from matrix.statistics import Blocks
     from matrix.timing import TimingRecord
 
-METHOD = "interleaved rounds, t-interval of block means of paired log-ratios; triton-matrix timing 1"
+METHOD = "interleaved rounds, t-interval of block means of paired log-ratios; triton-matrix timing"
+METHOD_VERSION = 2
 # Of the bf16 rate that a GPU measured for itself: narrower types run at up to four times as much.
 _NARROW_TYPES = 4.0
 
@@ -165,20 +168,28 @@ class TimingClerk:
             setup_seconds=record.setup_seconds,
             stopped=record.stopped,
             method=METHOD,
+            standard_error=against.get("error"),
+            cycles_error=against.get("cycles_error"),
+            looks=len(self.rule.looks),
+            method_version=METHOD_VERSION,
+            parameters=self._parameters(record),
         )
 
-    def _against(self, record: TimingRecord, name: str) -> dict[str, float]:
-        blocks, control = record.log_ratios(name), record.log_ratios(record.control) if record.control else None
-        interval, cycles = self.rule.interval(blocks), block_values(record.log_ratios(name, cycles=True))
-        found = {
-            "ratio": math.exp(interval.estimate),
-            "low": math.exp(interval.low),
-            "high": math.exp(min(interval.high, 50.0)),
-            "smallest": self.rule.smallest_detectable(blocks, control),
+    def _parameters(self, record: TimingRecord) -> dict[str, object]:
+        """What the measurement was run with."""
+        return {
+            "looks": list(self.rule.looks),
+            "alpha": self.rule.alpha,
+            "margin": self.rule.margin,
+            "cache": record.judged_cache,
+            "calls": record.calls,
+            "replayed": record.replayed,
+            "samples_per_round": record.samples_per_round,
         }
-        return {k: v for k, v in found.items() if math.isfinite(v)} | (
-            {"cycles": math.exp(float(cycles.mean()))} if len(cycles) else {}
-        )
+
+    def _against(self, record: TimingRecord, name: str) -> dict[str, float]:
+        control = record.log_ratios(record.control) if record.control else None
+        return against(record.log_ratios(name), record.log_ratios(name, cycles=True), control, self.rule)
 
     def _physics(self, timed: Timed, median_us: float) -> str:
         figures, traffic = self.figures.get(timed.gpu.uuid, {}) if timed.gpu else {}, timed.traffic
@@ -228,6 +239,24 @@ class TimingClerk:
             reasons=list(first.reasons) if first else [],
             throttled_ns=gained,
         )
+
+
+def against(blocks: Blocks, cycles: Blocks, control: Blocks | None, rule: StoppingRule) -> dict[str, float]:
+    """An arm's figures against the baseline's, by what they are called here; what is unbounded is left out.
+
+    ``blocks`` are log-ratios of time, ``cycles`` of clock cycles; ``error`` is the standard error of their mean.
+    """
+    interval, in_cycles = rule.interval(blocks), block_values(cycles)
+    found = {
+        "ratio": math.exp(interval.estimate),
+        "low": math.exp(interval.low),
+        "high": math.exp(min(interval.high, 50.0)),
+        "smallest": rule.smallest_detectable(blocks, control),
+        "error": standard_error(block_values(blocks)),
+        "cycles": math.exp(float(in_cycles.mean())) if len(in_cycles) else math.nan,
+        "cycles_error": standard_error(in_cycles),
+    }
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -145,7 +145,7 @@ def test_what_was_not_decided_is_said_and_why(browser, run):
     with opened(browser, run / "report.html") as page:
         gaps = page.locator("#not-tested").inner_text()
         assert "swiglu" in page.locator("#not-tested").inner_text()
-        assert "a slow-down under 6.0 % would not have shown" in gaps
+        assert re.search(r"a slow-down under \d+(\.\d)? % would not have shown", gaps)
         assert "hw_thermal_slowdown" in gaps
 
 

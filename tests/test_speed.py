@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 
 import pytest
@@ -11,8 +13,9 @@ from judged import BASELINE, CANDIDATE, cell, expect, facts, kernel, other
 from matrix.arm_pairs import ArmPairs, noise_floors
 from matrix.changes import decode
 from matrix.decision import exit_code, summarise
-from matrix.distrust import distrust
+from matrix.distrust import believed, contradictions, distrust, share_interval
 from matrix.errors import ExitCode
+from matrix.family import METHOD, METHOD_VERSION
 from matrix.findings import findings
 from matrix.judge import judge
 from matrix.records import Role, Tuning, Verdict
@@ -42,49 +45,75 @@ def one(candidate, **options):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "decision", "verdict", "reason"),
+    ("ratio", "spread", "speed", "verdict", "reason"),
     [
-        (3.13, "slower", "regressed", "slower"),
-        (1.05, "slower", "regressed", "slower"),
-        (1.029, "slower", "changed", "slower_within_threshold"),
-        (1.0, "same", "equal", "equivalent"),
-        (1.002, "undecided", "equal", "equivalent"),
-        (1.029, "undecided", "incomplete", "undecided"),
-        (0.975, "faster", "changed", "faster_within_threshold"),
-        (0.6, "faster", "improved", "faster"),
+        (3.13, 0.002, "slower", "regressed", "slower"),
+        (1.05, 0.002, "slower", "regressed", "slower"),
+        (1.015, 0.002, "equivalent", "changed", "slower_within_threshold"),
+        (1.0, 0.002, "equivalent", "equal", "equivalent"),
+        (1.029, 0.002, "undecided", "incomplete", "at_threshold"),
+        (1.032, 0.002, "undecided", "incomplete", "at_threshold"),
+        (1.05, 0.04, "undecided", "incomplete", "at_threshold"),
+        (1.02, 0.04, "undecided", "incomplete", "too_noisy"),
+        (0.971, 0.002, "undecided", "changed", "not_slower"),
+        (0.96, 0.04, "undecided", "changed", "not_slower"),
+        (0.985, 0.002, "equivalent", "changed", "faster_within_threshold"),
+        (0.6, 0.002, "faster", "improved", "faster"),
     ],
 )
-def test_a_decision_and_a_ratio_make_a_verdict(ratio, decision, verdict, reason):
-    row = one(timed.ratio(ratio, decision))
-    assert (row.verdict, row.reason_code) == (verdict, reason)
+def test_a_ratio_and_its_interval_make_a_verdict(ratio, spread, speed, verdict, reason):
+    row = one(timed.ratio(ratio, "slower", spread=spread))
+    assert (row.speed, row.verdict, row.reason_code) == (speed, verdict, reason)
     assert (row.baseline_value, row.candidate_value) == (100.0, 100.0 * ratio)
+    assert row.ratio == pytest.approx(ratio)
+    assert row.ratio_low < ratio < row.ratio_high
+    assert row.smallest_detectable > 0.03
 
 
 def test_the_text_says_the_ratio_its_interval_and_both_times():
     row = one({**timed.ratio(3.13, "slower", spread=0.006), "median_us": 195.9})
     times = "\N{MULTIPLICATION SIGN}"
-    assert row.change == f"time of a call {times}3.13 ({times}3.11 to {times}3.15): 100.0 us → 195.9 us"
+    assert row.change == f"time of a call {times}3.13 ({times}3.10 to {times}3.16): 100.0 us → 195.9 us"
     assert row.severity == 59
     assert one(timed.ratio(0.2, "faster")).severity == -59
     assert 0 < one(timed.ratio(1.05, "slower")).severity < 57
 
 
+def test_every_timing_row_says_how_it_was_judged():
+    row = one(timed.ratio(1.05, "slower"))
+    assert (row.method, row.method_version) == (METHOD, METHOD_VERSION)
+    said = json.loads(row.parameters)
+    assert said["false_discovery_rate"] == 0.05
+    assert (said["cells"], said["looks"], said["threshold_ratio"]) == (1, timed.LOOKS, 1.03)
+    assert row.allowed == pytest.approx(1.03)
+    assert 0 < row.p_value == row.q_value < 0.005  # of one cell nothing is to be corrected
+    (failed,) = judged([], [cell(BASELINE, stage="timing"), cell(CANDIDATE, "out_of_memory", stage="timing")])
+    assert (failed.speed, failed.method, failed.p_value) == ("not_run", METHOD, None)
+
+
+def test_a_difference_must_hold_in_cycles():
+    slower = timed.ratio(1.08, "slower")
+    row = one({**slower, "cycles_ratio": 1.0})
+    assert (row.verdict, row.reason_code) == ("incomplete", "cycles_disagree")
+    assert one({**slower, "cycles_ratio": None, "cycles_error": None}).verdict is Verdict.REGRESSED  # no clock was read
+    assert one({**slower, "cycles_error": None}).reason_code == "cycles_disagree"
+
+
 def test_what_could_not_have_been_seen_is_said():
-    assert (
-        "a slow-down under 4.2 % would not have shown"
-        in one({**timed.ratio(1.02, "undecided", spread=0.03), "smallest_detectable": 0.042}).change
-    )
+    row = one(timed.ratio(1.02, "undecided", spread=0.03))
+    assert f"a slow-down under {100 * row.smallest_detectable:.2g} % would not have shown" in row.change
+    assert 0.03 < row.smallest_detectable < 0.1
 
 
 def test_an_interval_without_end_decides_nothing():
-    row = one({**timed.ratio(1.0, "undecided"), "ratio_low": 0.0, "ratio_high": math.inf})
-    assert (row.verdict, row.reason_code) == ("incomplete", "undecided")
+    row = one({**timed.ratio(1.0, "undecided"), "standard_error": None, "blocks": 1})
+    assert (row.verdict, row.reason_code, row.p_value) == ("incomplete", "too_noisy", 1.0)
 
 
 def test_the_users_threshold_counts():
     slower = timed.ratio(1.05, "slower")
     assert one(slower, thresholds=Thresholds(slower_ratio=1.10)).verdict is Verdict.CHANGED
-    assert one(timed.ratio(1.02, "slower"), thresholds=Thresholds(slower_ratio=1.01)).verdict is Verdict.REGRESSED
+    assert one(timed.ratio(1.025, "slower"), thresholds=Thresholds(slower_ratio=1.01)).verdict is Verdict.REGRESSED
 
 
 def test_a_noisy_run_widens_the_threshold_to_twice_its_own_floor():
@@ -93,7 +122,8 @@ def test_a_noisy_run_widens_the_threshold_to_twice_its_own_floor():
     assert judged(arms)[0].verdict is Verdict.REGRESSED
     quiet = [arm for arm in arms if arm.role is not Role.CONTROL]
     (row,) = judged([*quiet, *noise], cells=[cell(BASELINE, stage="timing"), cell(CANDIDATE, stage="timing")])
-    assert (row.verdict, row.reason_code) == ("changed", "slower_within_threshold")
+    assert (row.verdict, row.reason_code) == ("incomplete", "too_noisy")
+    assert row.allowed == pytest.approx(math.exp(0.08))
     # another GPU's noise is no excuse
     elsewhere = [timed.arm(Role.CONTROL, params=arm.params, ratio=arm.ratio, gpu_uuid="other") for arm in noise]
     (row,) = judged([*quiet, *elsewhere], cells=[cell(BASELINE, stage="timing"), cell(CANDIDATE, stage="timing")])
@@ -149,13 +179,14 @@ def test_environments_that_never_ran_together_are_not_compared():
     assert row.reason_code == "not_paired"
 
 
-@pytest.mark.parametrize(("ratio", "decision"), [(3.0, "slower"), (0.5, "faster"), (1.0, "same"), (1.02, "undecided")])
+@pytest.mark.parametrize(("ratio", "decision"), [(3.0, "slower"), (0.5, "faster"), (1.0, "same"), (1.015, "slower")])
 def test_the_mirror(ratio, decision):
     arms = timed.arms(timed.ratio(ratio, decision))
     (straight,), (turned,) = judged(arms), judged(arms, baseline=CANDIDATE, candidate=BASELINE)
-    swapped = {"slower": "faster", "faster": "slower"}
-    assert turned.reason_code == swapped.get(straight.reason_code, straight.reason_code)
-    assert turned.severity == (straight.severity if decision == "undecided" else -straight.severity)
+    assert turned.reason_code.replace("faster", "slower") == straight.reason_code.replace("faster", "slower")
+    assert (turned.reason_code == straight.reason_code) is (decision == "same")
+    assert turned.severity == -straight.severity
+    assert turned.p_value == pytest.approx(straight.p_value)
     assert (turned.baseline_value, turned.candidate_value) == (straight.candidate_value, straight.baseline_value)
 
 
@@ -255,16 +286,16 @@ def test_the_same_slow_down_over_params_is_one_finding():
     assert "\N{MULTIPLICATION SIGN}4.5" in finding.text
 
 
-def controls(before, after, ratio):
+def controls(before, after, ratio, **given):
     """A timed cell with its code."""
     cells = [cell(env, stage=stage) for env in (BASELINE, CANDIDATE) for stage in ("compile", "timing")]
-    kernels = [kernel(BASELINE, before), kernel(CANDIDATE, after)]
+    kernels = [kernel(BASELINE, before), kernel(CANDIDATE, after, **given)]
     return judged(timed.arms(ratio), cells, kernels=kernels)
 
 
 def test_identical_code_that_became_slower_speaks_against_the_run():
     rows = controls(facts(), facts(), timed.ratio(1.2, "slower"))
-    assert distrust(rows).startswith("softmax (slower): identical machine code")
+    assert distrust(rows).startswith("softmax (slower): identical machine code, and still another time, in 1 of 1")
     said = summarise(rows)
     assert said.sentence == "The timings cannot be trusted."
     assert "identical machine code" in said.text
@@ -272,15 +303,65 @@ def test_identical_code_that_became_slower_speaks_against_the_run():
 
 
 @pytest.mark.parametrize(
-    ("code", "ratio"),
+    ("code", "ratio", "given"),
     [
-        (other(), timed.ratio(1.2, "slower")),  # other code may be slower
-        (facts(), timed.ratio(1.0, "same")),
-        (facts(), timed.ratio(1.02, "slower")),  # within the threshold nothing is claimed
+        (other(), timed.ratio(1.2, "slower"), {}),  # other code may be slower
+        (facts(), timed.ratio(1.2, "slower"), {"grid": [2, 1, 1]}),  # launched otherwise
+        (facts(), timed.ratio(1.2, "slower"), {"options": {"launch_pdl": True}}),
+        (facts(), timed.ratio(1.0, "same"), {}),
+        (facts(), timed.ratio(1.015, "slower"), {}),  # within the threshold nothing is claimed
     ],
 )
-def test_nothing_speaks_against_the_run(code, ratio):
-    assert distrust(controls(facts(), code, ratio)) == ""
+def test_nothing_speaks_against_the_run(code, ratio, given):
+    assert distrust(controls(facts(), code, ratio, **given)) == ""
+
+
+def test_a_default_that_one_release_does_not_name_is_the_same_launch():
+    named = {"options": {"cluster_dims": [1, 1, 1], "launch_pdl": False}}
+    assert distrust(controls(facts(), facts(), timed.ratio(1.2, "slower"), **named))
+
+
+def family(moved_controls, sound_controls, called, flat):
+    """A comparison of so many cells; ``called`` are slower with other code."""
+    rows = controls(facts(), facts(), timed.ratio(1.2, "slower"))
+    moved = next(row for row in rows if row.stage == "timing")
+    sound = dataclasses.replace(moved, speed="equivalent", verdict=Verdict.EQUAL, reason_code="equivalent")
+    real = dataclasses.replace(moved, negative_control=False)
+    quiet = dataclasses.replace(sound, negative_control=False)
+    counts = ((moved, moved_controls), (sound, sound_controls), (real, called), (quiet, flat))
+    return [dataclasses.replace(row, params=f"n={n}") for row, count in counts for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "broken"),
+    [
+        ((0, 1000, 60, 1940), False),
+        ((1, 999, 60, 1940), False),  # some two of sixty calls are false: fewer than one in twenty
+        ((1, 999, 10, 1990), True),  # two of ten are more
+        ((1, 19, 3, 40), True),
+        ((1, 30, 0, 10), True),  # the only call is false
+    ],
+)
+def test_how_many_controls_moved_decides_what_the_others_are_worth(rows, broken):
+    rows = family(*rows)
+    assert bool(distrust(rows)) is broken
+    assert len(believed(rows)) == (
+        0 if broken else sum(not (row.negative_control and row.speed == "slower") for row in rows)
+    )
+
+
+def test_a_contradicted_row_never_decides_and_is_told():
+    rows = family(1, 999, 60, 1940)
+    assert "no more than promised" in contradictions(rows)
+    alone = [dataclasses.replace(row, verdict=Verdict.EQUAL) if not row.negative_control else row for row in rows]
+    assert exit_code(alone) is ExitCode.INCOMPLETE
+    assert "no more than promised" in summarise(alone).text
+
+
+def test_the_interval_of_a_share_is_clopper_and_pearson_s():
+    assert share_interval(0, 20) == pytest.approx((0.0, 0.168433), abs=1e-5)
+    assert share_interval(2, 20) == pytest.approx((0.012349, 0.316983), abs=1e-5)
+    assert share_interval(5, 5) == pytest.approx((0.478176, 1.0), abs=1e-5)
 
 
 def test_what_failed_still_decides_where_timings_cannot_be_trusted():
@@ -297,8 +378,7 @@ def test_what_an_h200_measured_comes_out_as_a_person_would_judge_it():
     tma = [row.reason_code for (case, _), row in rows.items() if case == "column_max_tma"]
     assert tma == ["slower"] * 3
     others = {row.reason_code for (case, _), row in rows.items() if case != "column_max_tma"}
-    # One pointer shape is undecided between -0.2 % and +1.8 %: within 3 %, and so as fast as before.
-    assert others == {"equivalent", "slower_within_threshold"}
+    assert others == {"equivalent"}
     (finding,) = findings(list(rows.values()))
     assert finding.title == "column_max_tma: slower"
     assert "\N{MULTIPLICATION SIGN}3.14" in finding.text

@@ -47,6 +47,8 @@ def test_keys_override_the_preset() -> None:
         ({"code_ratio": 1.0}, "code_ratio = 1.0 must be above 1"),
         ({"code_ratio": float("nan")}, "code_ratio = nan must be above 1"),
         ({"compile_time_growth_s": -1.0}, "must not be negative"),
+        ({"false_discovery_rate": 5}, "false_discovery_rate = 5 must lie between 0 and 1"),
+        ({"false_discovery_rate": 0.0}, "must lie between 0 and 1"),
         ({"spill_growth_bytes": 1.5}, "is not a whole number"),
         ({"spill_growth_bytes": 0}, "would call code that did not move a change"),
         ({"exchange_signals": 4}, "must be 1, 2 or 3"),

@@ -6,22 +6,24 @@ import dataclasses
 import functools
 import json
 import lzma
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judged import BASELINE, CANDIDATE, cell
+from scipy.special import stdtrit
 
 from matrix.model import format_params
 from matrix.records import ArmRecord, DimensionRecord, Role, RoundRecord, Tuning
-from matrix.statistics import StoppingRule, block_values, t_interval
+from matrix.statistics import StoppingRule
+from matrix.timing_records import against
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 GPU = "NVIDIA H200"
 UUID = "GPU-ab231fe6-3275-fe46-8e60-7a2d390594c2"
-METHOD = "interleaved rounds, paired log-ratios, Student over blocks, looks 6/9/12/16/24, alpha 0.005"
+METHOD = "interleaved rounds, paired log-ratios, Student over blocks"
+LOOKS, ALPHA, BLOCKS = 6, 0.005, 6
 _EMPTY = {"str": "", "int": 0, "float": 0.0}
 _RECORDED = Path(__file__).parent / "data" / "timing" / "h200.json.xz"
 
@@ -35,13 +37,15 @@ def arm(role: Role = Role.CANDIDATE, **given: object) -> ArmRecord:
     values |= {name: getattr(row, name) for name in ("torch_version", "target", "case", "params", "cell_id")}
     values |= {"gpu": GPU, "gpu_uuid": UUID, "role": role, "baseline": BASELINE, "tuning": Tuning.NONE}
     values |= {"configurations": {}, "problems": [], "warnings": [], "cache": "cold", "calls": 1, "samples": 240}
-    values |= {"rounds": 24, "blocks": 6, "median_us": 100.0, "p20_us": 99.0, "p80_us": 101.0}
-    values |= {"clock_mhz": 1980.0, "clock_cv": 0.001, "launch_us": 20.0, "margin": 0.005, "alpha": 0.005}
+    values |= {"rounds": 24, "blocks": BLOCKS, "median_us": 100.0, "p20_us": 99.0, "p80_us": 101.0}
+    values |= {"clock_mhz": 1980.0, "clock_cv": 0.001, "launch_us": 20.0, "margin": 0.005, "alpha": ALPHA}
+    optional = ("standard_error", "cycles_error", "looks", "method_version", "parameters")
+    values |= dict.fromkeys(optional)
     values |= {"gpu_us": 2e5, "wall_seconds": 4.0, "stopped": "decided", "method": METHOD}
     if role is not Role.BASELINE:
         values |= {"decision": "same", "decision_in_time": "same", "decision_in_cycles": "same"}
         values |= {"ratio": 1.0, "ratio_low": 0.999, "ratio_high": 1.001, "cycles_ratio": 1.0}
-        values |= {"smallest_detectable": 0.009}
+        values |= {"smallest_detectable": 0.009, **errors(0.001)}
     values |= given
     return ArmRecord(**values)  # type: ignore[arg-type]
 
@@ -57,6 +61,12 @@ def arms(
     ]
 
 
+def errors(spread: float) -> dict[str, Any]:
+    """The standard errors, in time and in cycles, of an interval that reaches so far on a logarithmic scale."""
+    error = spread / float(stdtrit(BLOCKS - 1, 1 - ALPHA / LOOKS / 2))
+    return {"standard_error": error, "cycles_error": error, "looks": LOOKS}
+
+
 def ratio(estimate: float, decision: str, *, spread: float = 0.002) -> dict[str, Any]:
     """The fields of an arm whose time is ``estimate`` times the baseline's, by that decision."""
     low, high = estimate * (1 - spread), estimate * (1 + spread)
@@ -69,6 +79,7 @@ def ratio(estimate: float, decision: str, *, spread: float = 0.002) -> dict[str,
         "ratio_high": high,
         "cycles_ratio": estimate,
         "median_us": 100.0 * estimate,
+        **errors(spread),
     }
 
 
@@ -153,18 +164,21 @@ def _against(entry: dict[str, Any], role: Role) -> dict[str, Any]:
     rule = StoppingRule()
     blocks = [[sign * x for x in block] for block in entry["log_ratios"][name]]
     cycles = [[sign * x for x in block] for block in entry["log_ratios_cycles"][name]]
-    interval = t_interval(block_values(blocks), rule.alpha_per_look)
+    figures = against(blocks, cycles, entry["log_ratios"]["control"], rule)
     candidate = role is Role.CANDIDATE
     said = {key: _TURNED[entry[key]] if candidate else "" for key in ("decision", "in_time", "in_cycles")}
     return {
         "decision": said["decision"],
         "decision_in_time": said["in_time"],
         "decision_in_cycles": said["in_cycles"],
-        "ratio": math.exp(interval.estimate),
-        "ratio_low": math.exp(interval.low),
-        "ratio_high": math.exp(interval.high),
-        "cycles_ratio": math.exp(float(block_values(cycles).mean())),
-        "smallest_detectable": rule.smallest_detectable(blocks, entry["log_ratios"]["control"]),
+        "ratio": figures["ratio"],
+        "ratio_low": figures["low"],
+        "ratio_high": figures["high"],
+        "cycles_ratio": figures["cycles"],
+        "smallest_detectable": figures["smallest"],
+        "standard_error": figures["error"],
+        "cycles_error": figures["cycles_error"],
+        "looks": len(rule.looks),
     }
 
 
