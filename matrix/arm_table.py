@@ -81,7 +81,10 @@ def spread(arm: ArmRecord) -> str:
 
 
 def throughput(arm: ArmRecord) -> str:
-    figures = ((arm.gb_s, "GB/s"), (arm.tflop_s, "TFLOP/s"))
+    """In the unit of the rate that bounds the case: a share of matrix products is none of GB/s."""
+    figures = [(arm.gb_s, "GB/s"), (arm.tflop_s, "TFLOP/s")]
+    if arm.ceiling == "matmul":
+        figures.reverse()
     return next((f"{value:,.{0 if value >= 100 else 1}f} {unit}" for value, unit in figures if value), "")
 
 

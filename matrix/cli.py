@@ -295,15 +295,23 @@ def compare(
 @click.argument("runs", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page of several runs.")
 @click.option("--sample", is_flag=True, help="The run on a GPU that this package carries, into sample-report.html.")
-def report(runs: Sequence[Path], output: Path | None, sample: bool) -> None:
+@click.option("--signoff", is_flag=True, help="The sign-off page of one run instead, for A4 paper: signoff.html.")
+def report(runs: Sequence[Path], output: Path | None, sample: bool, signoff: bool) -> None:
     """Render the report of a run, or of several side by side. Without RUNS: the latest."""
     from matrix.report import render, write_report
 
     if sample and runs:
         raise UsageError("--sample is a run of its own", hint="name runs, or give --sample alone")
     if sample:
-        output = output or Path("sample-report.html")
+        output = output or Path("sample-signoff.html" if signoff else "sample-report.html")
     folders = [sample_folder()] if sample else list(runs) or [_home().latest()]
+    if signoff and len(folders) > 1:
+        raise UsageError("a sign-off page is of one run", hint="name one run with --signoff")
+    if signoff:
+        from matrix.signoff import write_signoff
+
+        click.echo(write_signoff(folders[0], output))
+        return
     if len(folders) == 1 and output is None:
         click.echo(write_report(folders[0]))
         return
@@ -312,6 +320,29 @@ def report(runs: Sequence[Path], output: Path | None, sample: bool) -> None:
 
     write_atomically(path, render(folders).encode())
     click.echo(path)
+
+
+@main.command()
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.option("--seal", "expected", metavar="SHA256", default="", help="The seal as the signed page has it.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+def verify(run_dir: Path, expected: str, as_json: bool) -> int:
+    """Are a run's result files still those that were sealed? Names each that was edited, removed or added.
+
+    Pages are rendered from those files and not sealed themselves. Exit code 0 or, where anything is wrong, 3.
+    """
+    from matrix.seal import faults, read_seal
+    from matrix.show import rows
+
+    sealed = read_seal(run_dir)
+    found = faults(run_dir, sealed, expected=expected.strip().lower())
+    if as_json:
+        click.echo(json.dumps({"seal": sealed.digest, "files": len(sealed.files), "faults": rows(found)}))
+    else:
+        for fault in found:
+            click.echo(f"{fault.wrong:<9} {fault.path}  {fault.detail}".rstrip())
+        click.echo(f"{len(sealed.files)} files, {len(found) or 'no'} faults; seal {sealed.digest}")
+    return ExitCode.INCOMPLETE if found else ExitCode.CLEAN
 
 
 @main.command()

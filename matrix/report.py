@@ -43,7 +43,7 @@ def render(run_dirs: Sequence[Path]) -> str:
 
     Raises :class:`StorageError` where a folder is not a run's, or a file in it is cut or foreign.
     """
-    return _environment().get_template("report.html").render(_page(load_all(run_dirs)))
+    return templates().get_template("report.html").render(_page(load_all(run_dirs)))
 
 
 def write_report(run_dir: Path) -> Path:
@@ -110,7 +110,8 @@ def _assets() -> dict[str, object]:
     }
 
 
-def _environment() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
+    """The report's templates with their filters."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(reports_folder()),
         autoescape=True,

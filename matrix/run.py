@@ -42,6 +42,8 @@ from matrix.releases import release_expectations
 from matrix.report import write_report
 from matrix.runfolder import load
 from matrix.runs import Home, write_meta
+from matrix.seal import seal
+from matrix.signoff import write_signoff
 from matrix.summary import summary_markdown
 from matrix.timing import TimingPlan
 from matrix.waivers import waive
@@ -206,11 +208,14 @@ class Run:
             store.write_rounds(self.folder, gpu.timings.rounds)
         finished = {"exit_code": int(code), "cases": _cases_meta(collected), "not_run": not_run(self.request)}
         write_meta(self.folder, self._meta("complete") | finished | {"gpus": list(gpu.gpus)})
-        (self.folder / junit.NAME).write_text(junit.junit_xml(run), encoding="utf-8")
         run = load(self.folder)
         write_text = (self.folder / "summary.md").write_text
         write_text(summary_markdown(run), encoding="utf-8")
+        (self.folder / junit.NAME).write_text(junit.junit_xml(run), encoding="utf-8")
         write_report(self.folder)
+        seal(self.folder)
+        if self.profile and self.profile.every_cell:
+            write_signoff(self.folder)
         self.home.point_latest(self.folder)
         return Finished(run_id=self.run_id, folder=self.folder, exit_code=code)
 
@@ -302,6 +307,7 @@ class Run:
                 "cases": list(request.cases),
                 "stages": [str(stage) for stage in request.stages],
                 "kernels": [str(path) for path in request.case_files],
+                "lock_clocks_mhz": self.lock_mhz or None,
                 "profile": self.profile.name if self.profile else "",
             },
             "waivers": [dataclasses.asdict(waiver) for waiver in self.waivers],

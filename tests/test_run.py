@@ -105,6 +105,12 @@ def test_a_sign_off_wants_every_cell_judged_or_waived(reduction: Project) -> Non
     meta = json.loads((reduction.latest / "run.json").read_text())
     assert meta["request"]["profile"] == "signoff"
     assert [waiver["reason"] for waiver in meta["waivers"]] == ["the pointer twin replaces it", "measured elsewhere"]
+    page = (reduction.latest / "signoff.html").read_text()
+    assert "Nothing regressed." in page
+    assert "the pointer twin replaces it" in page
+    assert reduction.matrix("verify", str(reduction.latest)).returncode == ExitCode.CLEAN
+    assert reduction.matrix("report", str(reduction.latest)).returncode == ExitCode.CLEAN
+    assert reduction.matrix("verify", str(reduction.latest)).returncode == ExitCode.CLEAN
     path.write_text(WAIVERS.replace("2999", "2025"))
     done = reduction.matrix(*sign_off, "--waivers", str(path))
     assert done.returncode == ExitCode.USAGE

@@ -1,0 +1,101 @@
+"""``verify``: an edited, removed or added file is named, each for what it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import run_folders
+from click.testing import CliRunner
+
+from matrix import cli, report
+from matrix.errors import ExitCode, StorageError
+from matrix.seal import NAME, Wrong, faults, read_seal, seal
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    folder = run_folders.build(tmp_path_factory.mktemp("seal") / "run", quiet=True, hostile=False)
+    report.write_report(folder)
+    seal(folder)
+    return folder
+
+
+@pytest.fixture
+def run(sealed, tmp_path):
+    return shutil.copytree(sealed, tmp_path / "run")
+
+
+def wrong(folder, **given):
+    return {(fault.path, fault.wrong) for fault in faults(folder, read_seal(folder), **given)}
+
+
+def verify(*arguments):
+    return CliRunner().invoke(cli.main, ["verify", *map(str, arguments)], standalone_mode=False)
+
+
+def test_an_untouched_run_verifies_also_where_its_page_was_rendered_anew(run):
+    assert wrong(run) == set()
+    (run / "report.html").write_text("another program's page")
+    (run / "signoff.html").write_text("likewise")
+    assert wrong(run) == set()
+    done = verify(run)
+    assert done.return_value == ExitCode.CLEAN
+    assert read_seal(run).digest in done.output
+
+
+def test_the_list_covers_every_table_and_every_artifact(run):
+    files = read_seal(run).files
+    assert {"run.json", "cells.parquet", "evidence.parquet", "verdicts.parquet"} <= set(files)
+    assert sum(name.startswith("artifacts/") for name in files) == len(list((run / "artifacts").iterdir()))
+
+
+def test_each_fault_is_named_for_what_it_is(run):
+    artifact = min((run / "artifacts").iterdir())
+    artifact.unlink()
+    table = run / "verdicts.parquet"
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    (run / "notes.txt").write_text("by hand")
+    (run / "cells.parquet").rename(run / "artifacts" / "cells.parquet")
+    assert wrong(run) == {
+        (f"artifacts/{artifact.name}", Wrong.MISSING),
+        ("cells.parquet", Wrong.MISSING),
+        ("artifacts/cells.parquet", Wrong.EXTRA),
+        ("notes.txt", Wrong.EXTRA),
+        ("verdicts.parquet", Wrong.TAMPERED),
+    }
+    done = verify(run)
+    assert done.return_value == ExitCode.INCOMPLETE
+    for words in ("tampered  verdicts.parquet", "missing   cells.parquet", "extra     notes.txt"):
+        assert words in done.output
+    told = json.loads(verify(run, "--json").output)
+    assert {(fault["path"], fault["wrong"]) for fault in told["faults"]} == wrong(run)
+
+
+def test_a_file_that_became_a_link_to_the_same_bytes_is_tampered(run, tmp_path):
+    moved = shutil.move(run / "run.json", tmp_path / "elsewhere.json")
+    (run / "run.json").symlink_to(moved)
+    assert wrong(run) == {("run.json", Wrong.TAMPERED)}
+
+
+def test_an_edited_list_is_told_by_the_seal_on_paper(run):
+    noted = read_seal(run).digest
+    (run / "verdicts.parquet").unlink()
+    seal(run)
+    assert wrong(run) == set()
+    assert wrong(run, expected=noted) == {(NAME, Wrong.TAMPERED)}
+    assert verify(run, "--seal", noted).return_value == ExitCode.INCOMPLETE
+    assert verify(run, "--seal", read_seal(run).digest.upper()).return_value == ExitCode.CLEAN
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2, "files": {}}', '{"files": {}}'])
+def test_a_list_that_is_not_ours_and_none_at_all_are_errors(run, text):
+    (run / NAME).write_text(text)
+    with pytest.raises(StorageError):
+        read_seal(run)
+    (run / NAME).unlink()
+    with pytest.raises(StorageError, match="not sealed"):
+        read_seal(run)

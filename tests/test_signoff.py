@@ -1,0 +1,192 @@
+"""The sign-off page: eight fields for every figure, what speaks against it, locks and digests, on A4."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import io
+import json
+import re
+
+import pypdfium2
+import pytest
+import run_folders
+from browser import chromium, opened
+from click.testing import CliRunner
+
+from matrix import cli
+from matrix.arm_pairs import ArmPairs
+from matrix.eight_fields import Figures, competitor_name
+from matrix.resources import sample_folder
+from matrix.runfolder import load
+from matrix.seal import read_seal, seal
+from matrix.signoff import render_signoff, write_signoff
+from matrix.store import write_verdicts
+from matrix.waivers import Waiver, waive
+
+EIGHT = [
+    "Median and spread",
+    "GB/s or TFLOP/s",
+    "GPU and clocks",
+    "Shapes and dtypes",
+    "Competitor",
+    "Correctness",
+    "Warm-up and repetition",
+    "Not tested",
+]
+WAIVER = Waiver(
+    cells=("*/column_max_tma:*",),
+    stages=(),
+    reasons=(),
+    reason="replaced by its twin",
+    owner="kernels",
+    link="triton#9703",
+    expires=str(dt.date(2999, 12, 31)),
+    place="waivers.toml:1",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on a GPU under a waiver, sealed, with its page."""
+    folder = run_folders.build(tmp_path_factory.mktemp("signoff") / "run", gpu=True)
+    write_verdicts(folder, waive(load(folder).verdicts, [WAIVER]))
+    meta = json.loads((folder / "run.json").read_text())
+    meta["waivers"] = [dataclasses.asdict(WAIVER)]
+    (folder / "run.json").write_text(json.dumps(meta))
+    seal(folder)
+    write_signoff(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Every figure of the recorded run, by candidate, case and params."""
+    sample = load(sample_folder())
+    figures = Figures(sample, ArmPairs(sample.timings))
+    stated = {(name, one.case, one.params): one for name in sample.meta["request"]["candidates"]
+              for one in figures.of(name)}  # fmt: skip
+    return {key: dict(one.fields) for key, one in stated.items()}
+
+
+def test_every_recorded_figure_states_all_eight_and_none_is_empty(recorded):
+    assert len(recorded) == 144
+    for fields in recorded.values():
+        assert list(fields) == EIGHT
+        assert all(len(text) > 10 for text in fields.values())
+        assert "H200, driver 580.159.04, power limit 700 W" in fields["GPU and clocks"]
+        assert re.search(r"torch 2\.11\.0\+cu130: [\d,.]+ us|names none", fields["Competitor"])
+        assert "_matrix_case_" not in fields["Competitor"]
+        assert re.search(r"[\d,]+ samples.* in \d+ rounds of \d+ blocks", fields["Warm-up and repetition"])
+        assert "p20 to p80" in fields["Median and spread"]
+
+
+def test_the_regression_reads_as_it_was_measured(recorded):
+    fields = recorded["host", "column_max_tma", "rows=8192,cols=8192,dtype=fp16,block_m=16,block_n=128"]
+    assert "62.4 us" in fields["Median and spread"]
+    assert "194.8 us" in fields["Median and spread"]
+    assert "x_ptr 8192x8192 fp16" in fields["Shapes and dtypes"]
+    assert re.search(r"[\d,]+ GB/s .* → 775 GB/s", fields["GB/s or TFLOP/s"])
+    assert "largest error against float64 0, allowed 4 x 0 of its size + 2 ulp of fp32" in fields["Correctness"]
+    assert "time on sm_80, sm_100 and sm_120" in fields["Not tested"]
+    assert "whether held is not recorded" in fields["GPU and clocks"]
+
+
+def test_a_tuned_cell_is_checked_without_its_tuning(recorded):
+    tuned = [fields for (_, case, _), fields in recorded.items() if case == "matmul_autotuned"]
+    assert tuned
+    for fields in tuned:
+        assert "dimensions checked, all passed" in fields["Correctness"]
+        # A share of matrix products is one of TFLOP/s.
+        assert re.match(r"\d+ TFLOP/s \(\d+ % of its own matmul rate\)", fields["GB/s or TFLOP/s"])
+
+
+@pytest.mark.parametrize(
+    ("recorded_name", "said"),
+    [
+        ("_matrix_case_softmax_00ea1e55e4.reference of torch 2.11.0", "reference in case file softmax, torch 2.11.0"),
+        ("_matrix_case_sort_de217352b5.<lambda> of torch 2", "an expression in case file sort, torch 2"),
+        ("torch.nn.functional.embedding of torch 2", "torch.nn.functional.embedding of torch 2"),
+    ],
+)
+def test_a_competitor_goes_by_a_name_that_a_reader_finds(recorded_name, said):
+    assert competitor_name(recorded_name) == said
+
+
+def test_it_prints_on_a4_with_every_figure_whole(browser, run):
+    with opened(browser, run / "signoff.html") as page:
+        pdf = pypdfium2.PdfDocument(io.BytesIO(page.pdf(prefer_css_page_size=True, print_background=True)))
+        assert {round(side) for side in pdf[0].get_size()} == {595, 842}
+        texts = [sheet.get_textpage().get_text_range() for sheet in pdf]
+    assert texts[0].count("Signed by") == 1
+    assert f"1 / {len(pdf)}" in texts[0]
+    for text in texts:  # a figure is never split: as many headings as last fields
+        assert text.count("Median and spread:") == text.count("Not tested:")
+    assert sum(text.count("Median and spread:") for text in texts) == len(list(run_figures(run)))
+    assert read_seal(run).digest in "".join(texts).replace("\r\n", "").replace("\n", "")
+
+
+def run_figures(folder):
+    run = load(folder)
+    return Figures(run, ArmPairs(run.timings)).of(run_folders.NEXT)
+
+
+def test_it_says_what_speaks_against_it_and_who_answers_for_what(browser, run):
+    with opened(browser, run / "signoff.html") as page:
+        assert "Do not upgrade." in page.locator(".decision").inner_text()
+        against = page.locator("#open").inner_text()
+        assert "top_k" not in against
+        assert "matmul_tma" in against
+        assert "waived: replaced by its twin (kernels, until 2999-12-31, triton#9703)" in against
+        waivers = page.locator("#waivers").inner_text()
+        rows = sum(bool(row.waived) for row in load(run).verdicts)
+        assert f"{rows} rows" in waivers
+        assert "Nothing." not in against
+
+
+def test_it_carries_the_locks_and_the_digests(run):
+    page = (run / "signoff.html").read_text()
+    text = re.sub(r"<wbr>|</?b>", "", page)
+    for environment in load(run).environments.values():
+        for package in environment["lock"]:
+            assert f"{package['name']}=={package['version']} {package['sha256']}" in text
+    for name, digest in read_seal(run).files.items():
+        assert name.startswith("artifacts/") or (name in page and digest in page)
+    assert f"--seal {read_seal(run).digest}" in page
+
+
+@pytest.mark.parametrize("width", [400, 1000])
+def test_it_fits_a_screen_too(browser, run, width):
+    with opened(browser, run / "signoff.html", viewport={"width": width, "height": 900}) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_hostile_name_is_text(run):
+    page = (run / "signoff.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+def test_a_run_without_a_gpu_says_that_it_has_no_figures(tmp_path):
+    folder = run_folders.build(tmp_path / "run", quiet=True, hostile=False)
+    page = render_signoff(folder)
+    assert "nothing was timed in this run" in page
+    assert "none: this run was not sealed" in page
+    assert "correctness, timing, counters" in page
+
+
+def test_the_command_writes_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.main, ["report", "--sample", "--signoff"], standalone_mode=False)
+    assert done.output.strip() == "sample-signoff.html"
+    text = (tmp_path / "sample-signoff.html").read_text()
+    assert text.count('class="figure ') == 144
+    assert len(text) < 1_000_000
+    two = CliRunner().invoke(cli.main, ["report", "--signoff", "a", "b"])
+    assert two.exit_code != 0
