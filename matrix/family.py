@@ -99,7 +99,7 @@ class Tested:
         return Decision.FASTER if self.high < 1 else Decision.SAME
 
 
-def tested(pairs: Sequence[ArmPair], thresholds: Thresholds) -> list[Tested]:
+def examine(pairs: Sequence[ArmPair], thresholds: Thresholds) -> list[Tested]:
     """Every pair of one comparison, in its order. Pairs whose figures are unusable do not belong here."""
     return _Family(pairs, thresholds).rows() if pairs else []
 
@@ -171,9 +171,9 @@ class _Family:
         return same_side | np.isnan(self._cycles)
 
     def _smallest(self, called: int) -> Floats:
-        """With the p-value that one more call may have; the noncentral t by shifting the central one."""
+        """With the p-value that one more call may have: the noncentrality with which Student's t passes so often."""
         share = np.minimum(self._alpha, self._rate * min(called + 1, self._cells) / self._cells)
-        reach = _quantile(self._freedom, 1 - share / self._looks / 2) + _quantile(self._freedom, np.array(POWER))
+        reach = _noncentrality(self._freedom, _quantile(self._freedom, 1 - share / self._looks / 2))
         return self._allowed + reach * self._error
 
     def _parameters(self, i: int) -> str:
@@ -228,6 +228,14 @@ def _quantile(freedom: Floats, probability: Floats) -> Floats:
     from scipy.special import stdtrit  # noqa: PLC0415 - scipy takes seconds to import, and most runs time nothing
 
     return np.asarray(stdtrit(freedom, probability), dtype=np.float64)
+
+
+def _noncentrality(freedom: Floats, critical: Floats) -> Floats:
+    """Of a t that passes ``critical`` with the power stated; infinite where that is beyond computing."""
+    from scipy.special import nctdtrinc  # noqa: PLC0415
+
+    found = np.asarray(nctdtrinc(freedom, 1 - POWER, critical), dtype=np.float64)
+    return np.where(np.isfinite(found) & (found > 0), found, math.inf)
 
 
 def _tail(freedom: Floats, statistic: Floats) -> Floats:

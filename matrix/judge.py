@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.arm_pairs import ArmPairs
 from matrix.changes import Change, Direction, encode
-from matrix.family import tested
+from matrix.family import examine
 from matrix.findings import number
 from matrix.judgement import Judgement, Side, judge_spot
 from matrix.kernel_pairs import same_launches
@@ -128,7 +128,7 @@ def _timed(template: VerdictRecord, spots: Sequence[Spot], rules: Rules) -> dict
             if pair is not None:
                 found[spot] = pair
     sound = [spot for spot, pair in found.items() if not problems_of(pair)]
-    tests = dict(zip(sound, tested([found[spot] for spot in sound], rules.thresholds), strict=True))
+    tests = dict(zip(sound, examine([found[spot] for spot in sound], rules.thresholds), strict=True))
     return {spot: TimedPair(pair=pair, test=tests.get(spot)) for spot, pair in found.items()}
 
 
