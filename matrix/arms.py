@@ -28,15 +28,23 @@ class Opened:
     kernels: tuple[Mapping[str, Any], ...] = ()
     configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     first_call_seconds: float = 0.0
+    warmup_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slab:
+    """Device memory that one arm's worker lends to the others, so that all measure in the same place."""
+
+    name: str
+    path: str  # of the socket that its file descriptor is had from
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a call takes, by cache, and what a cold sample costs the host and the GPU (its flush included)."""
+    """What a call takes, by cache."""
 
     call_us: Mapping[str, float]
-    enqueue_us: float
-    busy_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,7 @@ class Round:
     queue_full: bool = True
     clock_mhz: float | None = None
     busy_us: float = 0.0
+    warmup_us: float = 0.0  # GPU time of what was called again before it, on fresh places
     worker_us: float = 0.0  # how long the worker was at it
 
 
@@ -87,21 +96,31 @@ class ArmFailed(Exception):
 class Arm(Protocol):
     """One environment's kernel, resident on the GPU. Every method may raise :class:`ArmFailed`.
 
-    ``open`` and ``place`` are called of all arms at the same time, everything else of one at a time.
+    ``lend`` and ``borrow`` come first; what they cannot do they say by None and False. ``borrow``, ``open``
+    and ``place`` may be called of all arms at the same time, everything else of one at a time.
     """
 
     @property
     def name(self) -> str: ...
 
-    def open(self, places: int, share: float) -> Opened: ...
+    def lend(self) -> Slab | None: ...
 
-    def place(self, first: int, places: int, turn: Turn) -> None: ...
+    def borrow(self, slab: Slab) -> bool: ...
+
+    def open(self, places: int, share: float, *, shared: bool) -> Opened: ...
+
+    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]: ...
 
     def estimate(self) -> Estimate: ...
 
     def round(self, turn: Turn) -> Round: ...
 
     def overhead(self, calls: int) -> tuple[float, ...]: ...
+
+
+def _asked(turn: Turn) -> dict[str, Any]:
+    names = ("samples", "cache", "calls", "place", "replayed")
+    return {name: getattr(turn, name) for name in names}
 
 
 class WorkerArm:
@@ -121,32 +140,45 @@ class WorkerArm:
         self._ask = ask
         self._cell = {"path": path, "case": case, "params": dict(params), "pinned": dict(pinned or {})}
 
-    def open(self, places: int, share: float) -> Opened:
-        part = self._part({"op": "arm_open", **self._cell, "places": places, "share": share})
+    def lend(self) -> Slab | None:
+        """Memory of this arm's worker that the others may use; None where it has none to share."""
+        part = self._ask({"op": "slab_lend"})
+        if part["outcome"] != Outcome.PASSED:
+            return None
+        return Slab(name=part["slab"], path=part["path"], size=part["bytes"])
+
+    def borrow(self, slab: Slab) -> bool:
+        """Whether this arm's worker has the slab mapped."""
+        part = self._ask({"op": "slab_borrow", "slab": slab.name, "path": slab.path, "bytes": slab.size})
+        return bool(part["outcome"] == Outcome.PASSED)
+
+    def open(self, places: int, share: float, *, shared: bool) -> Opened:
+        part = self._part({"op": "arm_open", **self._cell, "places": places, "share": share, "shared": shared})
         return Opened(
             places=part["places"],
             capturable=part["capturable"],
             kernels=tuple(part["kernels"]),
             configurations=part["configurations"],
             first_call_seconds=part["first_call_seconds"],
+            warmup_us=1e3 * part.get("warmup_ms", 0.0),
         )
 
-    def place(self, first: int, places: int, turn: Turn) -> None:
-        request = {"op": "arm_place", "first": first, "places": places}
-        self._part({**request, "calls": turn.calls, "replayed": turn.replayed})
+    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]:
+        """Give the arm fresh places; where in the slab their inputs lie, nowhere where they do not (all) lie there."""
+        request = {"op": "arm_place", "first": first, "places": places, "shared": shared}
+        return tuple(self._part({**request, **_asked(turn)})["offsets"])
 
     def estimate(self) -> Estimate:
-        part = self._part({"op": "arm_estimate"})
-        return Estimate(call_us=part["estimate_us"], enqueue_us=part["enqueue_us"], busy_us=part["busy_us"])
+        return Estimate(call_us=self._part({"op": "arm_estimate"})["estimate_us"])
 
     def round(self, turn: Turn) -> Round:
-        request = {"samples": turn.samples, "cache": turn.cache, "calls": turn.calls, "place": turn.place}
-        part = self._part({"op": "arm_round", **request, "replayed": turn.replayed})
+        part = self._part({"op": "arm_round", **_asked(turn)})
         return Round(
             samples_us=tuple(part["samples_us"]),
             queue_full=part["queue_full"],
             clock_mhz=part["clock_mhz"],
             busy_us=part["busy_us"],
+            warmup_us=part.get("warmup_us", 0.0),
             worker_us=1e6 * part["seconds"],
         )
 

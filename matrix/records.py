@@ -164,6 +164,7 @@ class VerdictRecord:
     baseline_cell_id: str = ""
     candidate_cell_id: str = ""
     detail: str = ""
+    kind: str | None = None  # what the reason is about (matrix.kinds)
     # Of the timing stage alone (matrix.family): None elsewhere. Ratios are candidate over baseline, the interval
     # is the one that decides, ``allowed`` what counts as equal, ``smallest_detectable`` a relative slow-down.
     speed: str | None = None
@@ -287,6 +288,7 @@ class ArmRecord:
     # Of the whole cell, all arms: GPU time with flushes, in samples alone; wall time, and of that the set-up's.
     gpu_us: float
     arms_us: float
+    warmup_us: float
     wall_seconds: float
     setup_seconds: float
     stopped: str  # decided, budget or looks

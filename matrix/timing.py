@@ -3,14 +3,16 @@
 Arms come through one seam, :class:`matrix.arms.Arm`.
 
 All arms are opened at once, each with its buffers in several places, and given fresh places for every block,
-so that where they lie is averaged over.
+so that where they lie is averaged over. Where the workers can share memory, the places of all arms are the same
+memory, so that where they lie cancels out.
 
-In a block they take their rounds in an order that is reversed every other round. After each look of the
+In a block they take their rounds in an order that is reversed every other round and begins with the next arm in
+every block, so that each comes as often at every place of the order. After each look of the
 stopping rule, what is decided for every candidate ends the measurement.
 
 A cell whose shortest arm takes under 10 us is batched: so many calls to a sample that its window is long
-enough, from a CUDA graph, the same number in every arm. Single calls are replayed from a graph too, in every
-arm, where some arm's host would not keep ahead of the GPU.
+enough, the same number in every arm. Calls are replayed from a CUDA graph, in every arm, where all arms' calls can
+be captured: no arm's host can hold up the GPU then.
 """
 
 from __future__ import annotations
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from matrix.gpu import Reading
 
 SHORTEST_US = 10.0
-# A host that needs more than this share of the GPU's time for a sample holds it up now and then.
-_HOST_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +48,8 @@ class TimingPlan:
     places: int = 6  # sets of buffers that a block's samples go round in
     samples: int = 10  # a round, at least, where the budget allows
     fewest_samples: int = 3
-    round_us: float = 16_000.0  # of samples a round: short kernels get more samples
-    # What is enqueued ahead of the GPU has an end, a thousand and some commands; a sample takes four.
-    most_samples: int = 150
+    round_us: float = 20_000.0  # of samples a round: short kernels get more samples
+    most_samples: int = 500
     window_us: float = 100.0  # of a batched sample
     most_calls: int = 200
     budget_us: float = 2e6  # GPU time of the cell, all arms; flushes and warm-ups counted apart
@@ -70,6 +69,7 @@ class TimingRecord:
     calls: int
     replayed: bool
     samples_per_round: int
+    shared: bool  # whether the places of all arms were the same memory
     rounds: tuple[TimedRound, ...]
     opened: Mapping[str, Opened]
     launch_us: Mapping[str, tuple[float, ...]]  # host time of single calls
@@ -82,6 +82,7 @@ class TimingRecord:
     alpha: float
     arms_us: float  # GPU time in samples of all arms
     flush_us: float  # GPU time in flushes, of all arms
+    warmup_us: float  # GPU time in warm-ups, of all arms
     wall_seconds: float
     setup_seconds: float  # of that: opening the arms, their first calls and warm-ups
     stopped: str  # "decided" or "budget" or "looks"
@@ -128,9 +129,9 @@ class _Session:
         self._plan, self._read, self._threads = plan, read, threads
         self._rounds: list[TimedRound] = []
         self._opened: dict[str, Opened] = {}
-        self._arms_us = self._flush_us = 0.0
+        self._arms_us = self._flush_us = self._warmup_us = 0.0
         self._calls, self._samples, self._cache, self._replayed = 1, plan.samples, COLD, False
-        self._rounds_per_block, self._places = plan.rounds_per_block, 1
+        self._rounds_per_block, self._places, self._shared = plan.rounds_per_block, 1, False
         self._launch_us: dict[str, list[float]] = {arm.name: [] for arm in self._arms}
 
     def run(self) -> TimingRecord:
@@ -168,24 +169,33 @@ class _Session:
             self._block(block, self._plan.warm_rounds, self._turn_of(block, samples, WARM))
         return decided, stopped, setup
 
-    def _at_once(self, work: Callable[[Arm], Any]) -> list[Any]:
-        """Of all arms in parallel: nothing is being timed."""
-        futures = [self._threads.submit(work, arm) for arm in self._arms]
+    def _at_once(self, work: Callable[[Arm], Any], arms: Sequence[Arm] = ()) -> list[Any]:
+        """Of all arms (or those given) in parallel: nothing is being timed."""
+        futures = [self._threads.submit(work, arm) for arm in arms or self._arms]
         for future in futures:
             future.exception()  # all have ended before the first failure is raised
         return [future.result() for future in futures]
 
     def _open(self) -> None:
         share = 1 / (len(self._arms) + 1)
-        opened = self._at_once(lambda arm: arm.open(self._plan.places, share))
+        slab = self._baseline.lend()
+        others = [arm for arm in self._arms if arm is not self._baseline]
+        self._shared = slab is not None and all(self._at_once(lambda arm: arm.borrow(slab), others))
+        opened = self._at_once(lambda arm: arm.open(self._plan.places, share, shared=self._shared))
         self._opened = {arm.name: each for arm, each in zip(self._arms, opened, strict=True)}
         self._places = min(each.places for each in opened)
+        self._warmup_us = sum(each.warmup_us for each in opened)
         self._choose_window([arm.estimate() for arm in self._arms])
         self._place(0)
 
     def _place(self, block: int) -> None:
-        turn = self._turn_of(block, self._samples, self._cache)
-        self._at_once(lambda arm: arm.place(block * self._places, self._places, turn))
+        first, turn = block * self._places, self._turn_of(block, self._samples, self._cache)
+        if self._shared:
+            offsets = set(self._at_once(lambda arm: arm.place(first, self._places, turn, shared=True)))
+            # Where inputs lie differently, one arm's outputs may lie on another's inputs.
+            self._shared = len(offsets) == 1 and () not in offsets
+        if not self._shared:
+            self._at_once(lambda arm: arm.place(first, self._places, turn, shared=False))
 
     def _choose_window(self, estimates: Sequence[Estimate]) -> None:
         plan = self._plan
@@ -198,9 +208,8 @@ class _Session:
             if self._calls > plan.most_calls:
                 reason = f"{shortest:.2f} us a call: {plan.most_calls} calls are no window of {plan.window_us:g} us"
                 raise ArmFailed(Outcome.TOO_SHORT, reason)
-        self._replayed = capturable and (
-            self._calls > 1 or any(each.enqueue_us > _HOST_SHARE * each.busy_us for each in estimates)
-        )
+        # Replayed, a call takes the host no time to speak of, and where its launches lie changes with every block.
+        self._replayed = capturable
         window = max(each.call_us[self._cache] for each in estimates) * self._calls
         wanted = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
         # Of a long kernel, few samples and rounds in many blocks tell more than many in few.
@@ -213,8 +222,9 @@ class _Session:
 
     def _block(self, block: int, rounds: int, turn: Turn) -> None:
         for number in range(rounds):
-            order = self._arms if (block + number) % 2 == 0 else tuple(reversed(self._arms))
-            for arm in order:
+            first = block // 2 % len(self._arms)
+            order = (*self._arms[first:], *self._arms[:first])
+            for arm in order if (block + number) % 2 == 0 else reversed(order):
                 self._turn(arm, block, number, turn)
 
     def _turn(self, arm: Arm, block: int, number: int, turn: Turn) -> None:
@@ -223,6 +233,7 @@ class _Session:
         ended = time.perf_counter()
         sampled = sum(result.samples_us) * turn.calls
         self._arms_us += sampled
+        self._warmup_us += result.warmup_us
         self._flush_us += max(0.0, result.busy_us - sampled) if turn.cache == COLD else 0.0
         self._rounds.append(
             TimedRound(
@@ -274,6 +285,7 @@ class _Session:
             calls=self._calls,
             replayed=self._replayed,
             samples_per_round=self._samples,
+            shared=self._shared,
             rounds=tuple(self._rounds),
             opened=self._opened,
             launch_us={name: tuple(times) for name, times in self._launch_us.items()},
@@ -286,6 +298,7 @@ class _Session:
             alpha=self._plan.rule.alpha,
             arms_us=self._arms_us,
             flush_us=self._flush_us,
+            warmup_us=self._warmup_us,
             wall_seconds=seconds,
             setup_seconds=setup,
             stopped=stopped,

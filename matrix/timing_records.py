@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 METHOD = "interleaved rounds, t-interval of block means of paired log-ratios; triton-matrix timing"
 METHOD_VERSION = 2
+_MEMORY = {True: "all arms in the same memory", False: "each arm in memory of its own"}
 # Of the bf16 rate that a GPU measured for itself: narrower types run at up to four times as much.
 _NARROW_TYPES = 4.0
 
@@ -164,10 +165,11 @@ class TimingClerk:
             warnings=list(record.warnings[name]),
             gpu_us=record.arms_us + record.flush_us,
             arms_us=record.arms_us,
+            warmup_us=record.warmup_us,
             wall_seconds=record.wall_seconds,
             setup_seconds=record.setup_seconds,
             stopped=record.stopped,
-            method=METHOD,
+            method=f"{METHOD}; {_MEMORY[record.shared]}",
             standard_error=against.get("error"),
             cycles_error=against.get("cycles_error"),
             looks=len(self.rule.looks),

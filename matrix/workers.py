@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tomllib
 
 from matrix.child import WorkerSpec
+from matrix.environments import child_environment
 from matrix.occupancy import target_limits
 from matrix.warm import WarmParent
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matrix.host import Host
+    from matrix.provision import Provision
 
 # Of the host's memory, the share that all workers together may take before an allocation fails in them.
 _MEMORY_SHARE = 0.8
@@ -62,6 +64,8 @@ class WorkerHome:
             variables |= {"CUDA_VISIBLE_DEVICES": gpu}
             # The driver maps far more address space than there is memory.
             start["memory_bytes"] = None
+            # What one worker has compiled to check a kernel, the one that times it need not compile again.
+            start["cache"] = str(self.scratch / "triton" / self.environment)
         return WorkerSpec(
             environment=self.environment,
             target=target,
@@ -90,6 +94,24 @@ class WorkerHome:
                 )
             )
         return self._parents.get(imports)
+
+
+def homes_of(
+    provisions: Mapping[str, Provision], pythonpath: Sequence[Path], scratch: Path, memory_bytes: int
+) -> dict[str, WorkerHome]:
+    """A home for every environment that could be built, by the name that it was asked for."""
+    return {
+        name: WorkerHome(
+            environment=name,
+            interpreter=provision.built.interpreter,
+            variables=child_environment(provision.environment),
+            pythonpath=[str(path) for path in pythonpath],
+            scratch=scratch,
+            memory_bytes=memory_bytes,
+        )
+        for name, provision in provisions.items()
+        if provision.built is not None
+    }
 
 
 def memory_share(host: Host, slots: int) -> int:

@@ -11,6 +11,7 @@ import pathlib
 import sys
 import time
 import types
+from typing import ClassVar
 
 import torch
 
@@ -31,10 +32,14 @@ class Clock:
 
 
 class Event:
+    by_handle: ClassVar = {}
+
     def __init__(self, *, enable_timing):
-        self.at = 0.0
+        self.at, self.cuda_event = 0.0, 0
 
     def record(self):
+        self.cuda_event = id(self)
+        self.by_handle[id(self)] = self
         self.at = Clock.enqueue(EVENT_S)
 
     def query(self):
@@ -48,17 +53,31 @@ class Event:
 
 
 class Graph:
-    def capture_begin(self, capture_error_mode):
-        pass
+    """Replays the events that were recorded while it captured, and nothing else."""
+
+    capturing = None
+
+    def capture_begin(self, capture_error_mode, pool=None):
+        self.events, Graph.capturing = [], self
 
     def capture_end(self):
-        pass
+        Graph.capturing = None
 
     def replay(self):
-        Clock.enqueue(1e-4)
+        for event in self.events:
+            event.record()
+
+
+def driver_call(name, event, stream, flags):
+    """In place of the driver: an event becomes a node of the graph that is being captured."""
+    assert name == "cuEventRecordWithFlags"
+    assert flags.value == 1
+    Graph.capturing.events.append(Event.by_handle[event.value])
 
 
 class Stream:
+    cuda_stream = 0
+
     def wait_stream(self, other):
         pass
 
@@ -96,8 +115,9 @@ if __name__ == "__main__":
     spec.loader.exec_module(module)
     module._load_package(worker.parent.parent)
     stand_in()
-    from matrix.worker import cuda
+    from matrix.worker import cuda, driver
 
+    driver.checked = driver_call
     cuda.current_device = lambda: torch.device("cpu")
     if len(sys.argv) > 1:
         from matrix.worker.once import main as once

@@ -70,14 +70,21 @@ class FakeWorker:
             "first_call_seconds": 0.3, "warmup_ms": 50.0,
         }  # fmt: skip
 
-    def _arm_place(self, _: dict[str, Any]) -> dict[str, Any]:
+    def _slab_lend(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"slab": "one", "path": "/nowhere", "bytes": 1 << 30}
+
+    def _slab_borrow(self, _: dict[str, Any]) -> dict[str, Any]:
         return {}
 
-    _arm_close = _arm_place
+    def _arm_place(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {"offsets": [0]}
+
+    def _arm_close(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
     def _arm_estimate(self, _: dict[str, Any]) -> dict[str, Any]:
         us = self._true_us()
-        return {"estimate_us": {"cold": us, "warm": us}, "enqueue_us": 20.0, "busy_us": us + 40}
+        return {"estimate_us": {"cold": us, "warm": us}}
 
     def _arm_round(self, request: dict[str, Any]) -> dict[str, Any]:
         warm = request["cache"] == "warm" and self.arm["params"]["n"] * 8 < L2 and not self.clean_l2

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from worker_client import FAKE_GPU, Client
 
-from matrix.arms import COLD, WARM, ArmFailed, Estimate, Opened, Round, Turn, WorkerArm
+from matrix.arms import COLD, WARM, ArmFailed, Estimate, Opened, Round, Slab, Turn, WorkerArm
 from matrix.errors import UsageError
 from matrix.gpu import Nvml, Reading
 from matrix.model import Outcome
-from matrix.statistics import Decision, StoppingRule
+from matrix.statistics import Decision, StoppingRule, block_values
 from matrix.timing import TimingPlan, measure
 
 if TYPE_CHECKING:
@@ -50,11 +50,21 @@ class FakeArm:
     enqueue_us: float = 20.0
     places: int = 6
     meanwhile: Any = None
+    slab: Slab | None = None
+    borrows: bool = True
+    offsets: tuple[int, ...] = (0, 4096)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng([self.seed, *self.name.encode()])
 
-    def open(self, places: int, share: float) -> Opened:
+    def lend(self) -> Slab | None:
+        return self.slab
+
+    def borrow(self, slab: Slab) -> bool:
+        self.log.append(f"borrow {self.name} {slab.name}")
+        return self.borrows
+
+    def open(self, places: int, share: float, *, shared: bool) -> Opened:
         if self.fails:
             raise ArmFailed(self.fails, "as told", arm=self.name)
         assert 0 < share < 1
@@ -62,13 +72,17 @@ class FakeArm:
         self.placed, self.is_open = self.random.normal(0, self.place_spread, count), True
         return Opened(places=count, capturable=self.capturable)
 
-    def place(self, first: int, places: int, turn: Turn) -> None:
-        self.log.append(f"place {self.name} {first} {turn.calls} {turn.replayed}")
-        self.placed = self.random.normal(0, self.place_spread, places)
+    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]:
+        where = f" {self.offsets}" if shared else ""
+        self.log.append(f"place {self.name} {first} {turn.calls} {turn.replayed}{where}")
+        # Of a place that is shared, what its position costs is the same in every arm.
+        random = np.random.default_rng(first) if shared else self.random
+        self.placed = random.normal(0, self.place_spread, places)
+        return self.offsets if shared else ()
 
     def estimate(self) -> Estimate:
         call = {COLD: self.true_us, WARM: self.true_us}
-        return Estimate(call_us=call, enqueue_us=self.enqueue_us, busy_us=self.true_us + 40.0)
+        return Estimate(call_us=call)
 
     def round(self, turn: Turn) -> Round:
         assert self.is_open
@@ -102,6 +116,61 @@ def run(arms: tuple[FakeArm, FakeArm, FakeArm], plan: TimingPlan = PLAN, **more:
     return measure(arms[0], [arms[1]], arms[2], plan=plan, **more)
 
 
+SLAB = Slab(name="s", path="/there", size=1 << 30)
+
+
+def lending(arms: tuple[FakeArm, FakeArm, FakeArm]) -> tuple[FakeArm, FakeArm, FakeArm]:
+    arms[0].slab = SLAB
+    return arms
+
+
+def test_arms_measure_in_memory_that_they_share_where_they_can() -> None:
+    arms = lending(trio())
+    record = run(arms)
+    assert record.shared
+    assert [line for line in arms[0].log if line.startswith("borrow")] == ["borrow candidate s", "borrow control s"]
+    assert all(line.endswith("(0, 4096)") for line in arms[0].log if line.startswith("place"))
+
+
+def test_what_a_shared_place_costs_cancels_out() -> None:
+    apart = [run(trio(place_spread=0.02, noise=0.001, seed=n)).log_ratios("candidate") for n in range(5)]
+    arms = [lending(trio(place_spread=0.02, noise=0.001, seed=n)) for n in range(5)]
+    for arm in [arm for trio_ in arms for arm in trio_]:
+        arm.place_spread = 0.02
+    shared = [run(trio_).log_ratios("candidate") for trio_ in arms]
+    spread = lambda found: np.std([value for each in found for value in block_values(each)])  # noqa: E731
+    assert spread(shared) < spread(apart) / 3
+
+
+@pytest.mark.parametrize("case", ["one cannot map it", "inputs lie elsewhere", "not all of it fits", "none to lend"])
+def test_nothing_is_shared_unless_every_arm_shares_all_of_it(case: str) -> None:
+    arms = trio() if case == "none to lend" else lending(trio())
+    match case:
+        case "one cannot map it":
+            arms[1].borrows = False
+        case "inputs lie elsewhere":
+            arms[1].offsets = (0, 8192)
+        case "not all of it fits":
+            arms[1].offsets = ()
+    record = run(arms)
+    assert not record.shared
+    last = [line for line in arms[0].log if line.startswith("place")][-3:]
+    assert sorted(line.split()[1] for line in last) == ["baseline", "candidate", "control"]
+    assert all("(" not in line for line in last)
+
+
+def test_every_arm_comes_as_often_at_every_place_of_the_order() -> None:
+    arms = trio(place_spread=0.02)  # so noisy that every look is taken
+    run(arms)
+    order = [line.split()[1] for line in arms[0].log if line.startswith("cold")]
+    turns = [order[first : first + 3] for first in range(0, len(order), 3)]
+    assert len(turns) % 12 == 0
+    for place in range(3):
+        assert {name: [turn[place] for turn in turns].count(name) for name in order} == dict.fromkeys(
+            order, len(turns) // 3
+        )
+
+
 def test_rounds_are_interleaved_and_their_order_reversed_every_other_round() -> None:
     arms = trio()
     run(arms)
@@ -118,12 +187,9 @@ def test_every_block_has_places_of_its_own() -> None:
     assert placed == [[str(4 * block), "1", "True"] for block in range(blocks)]
 
 
-def test_single_calls_are_replayed_in_every_arm_where_one_host_is_slow() -> None:
-    arms = trio(enqueue_us=150.0)
-    assert run(arms).replayed
-    assert not run(trio()).replayed
-    arms = trio(enqueue_us=150.0, capturable=False)
-    assert not run(arms).replayed
+def test_calls_are_replayed_where_those_of_every_arm_can_be_captured() -> None:
+    assert run(trio()).replayed
+    assert not run(trio(capturable=False)).replayed
 
 
 @pytest.mark.parametrize(
@@ -287,7 +353,7 @@ def test_a_worker_serves_an_arm(interpreter: Path, tmp_path: Path) -> None:
         record = measure(arms[0], [arms[1]], plan=plan)
         assert worker("device")["name"] == "fake"
         with pytest.raises(ArmFailed, match="run_error"):
-            WorkerArm("bad", worker.ask, path=str(path), case="raises", params={}).open(1, 0.5)
+            WorkerArm("bad", worker.ask, path=str(path), case="raises", params={}).open(1, 0.5, shared=False)
         part = worker("arm_open", path=str(path), case="nothing", params={})
         assert part["outcome"] == "not_launched"
         assert worker("correctness", path=str(path), case="copy", params={"n": 65})["outcome"] == "passed"

@@ -13,9 +13,12 @@ from matrix.case import Params
 from matrix.model import Outcome
 from matrix.worker import cases, observe
 from matrix.worker.cuda import is_cuda_error
-from matrix.worker.places import Cycle, Place, place
+from matrix.worker.driver import DriverError
+from matrix.worker.graphs import CapturedTurn, capture
+from matrix.worker.places import PAD_BYTES, PADS, Cycle, Place, pad_bytes, place
 from matrix.worker.replies import passed
 from matrix.worker.seeds import inputs_of
+from matrix.worker.slab import Lender, Slab, allocating
 from matrix.worker.timing import COLD, WARM, Timer
 
 TYPE_CHECKING = False
@@ -30,6 +33,11 @@ NEXT_WARMUP_MS = 2.0
 FEW_CALLS = 3  # on a fresh place of an arm that has just been running
 ESTIMATE_SAMPLES = 10
 COMPETITOR_SAMPLES = 50
+# What torch's allocator takes beyond what was asked for: segments of 2 and of 20 MB for small tensors.
+_SEGMENTS_BYTES = 64 << 20
+# To capture a call takes the host some 30 us: what is captured once is replayed until the turn has its samples.
+_MOST_CALLS_CAPTURED = 200
+_FEWEST_WINDOWS = 10
 
 
 @dataclass
@@ -40,7 +48,26 @@ class Arm:
     params: Params
     masters: list[Any]
     places: list[Place]
+    fresh: bool = True  # until the places were first called
+    pool: Any = None  # that what the places hold lies in; None for this worker's own memory
+    turns: dict[tuple[str, int, int], CapturedTurn] = field(default_factory=dict)
     scope: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """The inputs of all places, in order."""
+        return [item for each in self.places for item in each.inputs if isinstance(item, torch.Tensor)]
+
+    def calls(self, cache: str, place: int) -> list[Callable[[], object]]:
+        """What to call in turn: all places, or the one whose buffers are what is warm."""
+        if cache == WARM:
+            return [self.places[place % len(self.places)].call]
+        return [each.call for each in self.places]
+
+    def clear(self) -> None:
+        """Let go of all that the places hold: the pool after what lies in it, or torch ends the process."""
+        self.turns.clear()
+        self.places.clear()
+        self.pool, self.fresh = None, True
 
 
 class Arms:
@@ -49,12 +76,39 @@ class Arms:
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
         self._arm: Arm | None = None
+        self._slab: Slab | None = None
+        self._lender: Lender | None = None
 
     @property
     def current(self) -> Arm:
         if self._arm is None:
             raise LookupError("no arm is open")
         return self._arm
+
+    def lend(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Make a slab, once, for this worker and those that are told where it is served."""
+        self.close()
+        try:
+            if self._lender is None:
+                self._let_go()
+                self._slab = Slab.make(self._timer.device)
+                self._lender = Lender(self._slab)
+        except DriverError as error:
+            return {"outcome": Outcome.NOT_RUN, "reason": str(error)}
+        assert self._slab is not None
+        return passed({"slab": self._slab.name, "path": self._lender.path, "bytes": self._slab.size})
+
+    def borrow(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Map the slab that another worker lends, unless it is mapped already."""
+        self.close()
+        if self._slab is not None and self._slab.name == request["slab"]:
+            return passed({})
+        try:
+            self._let_go()
+            self._slab = Slab.join(request["path"], int(request["bytes"]), request["slab"], self._timer.device)
+        except DriverError as error:
+            return {"outcome": Outcome.NOT_RUN, "reason": str(error)}
+        return passed({})
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         """Build the inputs, make the first call, fill the places, warm up. Returns the reply's figures."""
@@ -74,12 +128,12 @@ class Arms:
         calls, spent = self._timer.warm_up(arm.places[0].call, FIRST_WARMUP_MS)
         needed = torch.cuda.max_memory_allocated() - before
         why_not = self._not_capturable(arm.places[0])
-        free, _ = torch.cuda.mem_get_info()
+        affordable = self._affordable(int(request.get("places", 1)), needed, request)
         return {
             "outcome": Outcome.PASSED,
             "reason": "",
             **first,
-            "places": _affordable(int(request.get("places", 1)), needed, free, request.get("share", 1.0)),
+            "places": affordable,
             "capturable": not why_not,
             "not_capturable": why_not,
             "warmup_calls": calls,
@@ -87,45 +141,55 @@ class Arms:
         }
 
     def place(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Give the arm fresh places of its own, numbered from ``first`` on, ready for ``calls`` calls."""
-        arm = self.current
-        arm.places.clear()
-        # Given back to the driver, so that what is allocated next may lie elsewhere in the memory itself: on an
-        # H200 that moves a memory-bound kernel by up to a per cent. The flush leaves its traces in the L2 too.
-        torch.cuda.empty_cache()
-        self._timer.renew()
-        for number in range(int(request["first"]), int(request["first"]) + int(request["places"])):
-            arm.places.append(place(arm.case, arm.params, arm.masters, number, self._timer.device))
-        self._ready(arm, int(request["calls"]), replayed=bool(request["replayed"]))
-        return passed({})
+        """Give the arm fresh places, numbered from ``first`` on, ready for the turn to come.
+
+        No kernel of the case runs: arms that share memory may be placed at the same time. In the slab where it is
+        ``shared``; in memory of this worker's own otherwise, which is given back to the driver first, so that what
+        is allocated next may lie elsewhere. The flush, which leaves its traces in the L2, moves along. The reply
+        says where in the slab the inputs lie: nowhere, where not all fits into it, or where a case that changes its
+        inputs would change those of the other arms.
+        """
+        arm, first = self.current, int(request["first"])
+        slab = self._slab if request.get("shared") and not arm.case.modifies else None
+        self._timer.release()
+        arm.clear()
+        if slab is not None:
+            slab.restart(pad_bytes(first))
+            arm.pool = slab.pool()
+        else:
+            torch.cuda.empty_cache()
+        self._timer.renew(arm.pool)
+        with allocating(arm.pool):
+            for number in range(first, first + int(request["places"])):
+                padding = 0 if slab is not None else pad_bytes(number)
+                arm.places.append(place(arm.case, arm.params, arm.masters, padding, self._timer.device))
+        if request["replayed"]:
+            self._captured(request)
+        inside = slab is not None and not slab.overflowed
+        return passed({"offsets": [slab.offset(each) for each in arm.tensors()] if slab and inside else []})
 
     def estimate(self, _: dict[str, Any]) -> dict[str, Any]:
-        """What a call takes, cold and warm, and whether the host keeps ahead of it."""
+        """What a call takes, cold and warm."""
         found = {cache: self._timer.round(self._direct(0), ESTIMATE_SAMPLES, cache=cache) for cache in (COLD, WARM)}
-        return passed(
-            {
-                "estimate_us": {cache: _median(result.samples_us) for cache, result in found.items()},
-                "enqueue_us": found[COLD].enqueue_us,
-                "busy_us": found[COLD].busy_us / ESTIMATE_SAMPLES,
-                "flush_bytes": self._timer.flush_bytes,
-                "l2_bytes": self._timer.l2_bytes,
-            }
-        )
+        return passed({"estimate_us": {cache: _median(result.samples_us) for cache, result in found.items()}})
 
     def round(self, request: dict[str, Any]) -> dict[str, Any]:
-        calls, cache = int(request.get("calls", 1)), request.get("cache", COLD)
-        places = self.current.places
-        if cache == WARM:  # what is warm is one place's buffers
-            places = [places[int(request.get("place", 0)) % len(places)]]
-        try:
-            each = [one.calls(calls, replayed=bool(request.get("replayed"))) for one in places]
-        except RuntimeError as error:
-            if is_cuda_error(error) or isinstance(error, torch.cuda.OutOfMemoryError):
-                raise
-            reason = f"too short for one call a sample, and it cannot be captured: {error}"
+        arm, cache = self.current, request.get("cache", COLD)
+        samples, calls = int(request.get("samples", 10)), int(request.get("calls", 1))
+        if request.get("replayed"):
+            turn = self._captured(request)
+            return passed(asdict(self._timer.replay(turn, samples, cache=cache, calls=calls)))
+        if calls > 1:
+            reason = "too short for one call a sample, and its calls cannot be captured"
             return {"outcome": Outcome.TOO_SHORT, "reason": reason}
-        result = self._timer.round(Cycle(each), int(request.get("samples", 10)), cache=cache, calls=calls)
-        return passed(asdict(result))
+        with allocating(arm.pool):
+            places = arm.calls(cache, int(request.get("place", 0)))
+            if arm.fresh:
+                for each in places:
+                    for _ in range(FEW_CALLS):
+                        each()
+            arm.fresh = False
+            return passed(asdict(self._timer.round(Cycle(places), samples, cache=cache)))
 
     def overhead(self, request: dict[str, Any]) -> dict[str, Any]:
         return passed({"host_us": self._timer.overhead(self._direct(0), int(request.get("calls", 100)))})
@@ -163,20 +227,41 @@ class Arms:
         """Free the arm's memory."""
         if self._arm is not None:
             self._arm.scope.close()
-            self._arm = None
             self._timer.forget()
+            self._timer.release()
+            self._arm.clear()
+            self._arm = None
             gc.collect()
             torch.cuda.empty_cache()
+            self._timer.renew()
+
+    def _let_go(self) -> None:
+        if self._slab is not None:
+            self._slab.close()
+            self._slab = self._lender = None
+
+    def _affordable(self, wanted: int, each_bytes: int, request: dict[str, Any]) -> int:
+        """How many places fit into the slab, or else into this arm's share of the free memory, the first included."""
+        if each_bytes <= 0:
+            return wanted
+        if request.get("shared") and self._slab is not None:
+            room = self._slab.size - self._timer.flush_bytes - PADS * PAD_BYTES
+            return max(1, min(wanted, int(room / (each_bytes + _SEGMENTS_BYTES))))
+        free, _ = torch.cuda.mem_get_info()
+        return max(1, min(wanted, 1 + int(request.get("share", 1.0) * free / each_bytes)))
 
     def _direct(self, number: int) -> Callable[[], object]:
         return self.current.places[number].call
 
-    def _ready(self, arm: Arm, calls: int, *, replayed: bool) -> None:
-        for each in arm.places:
-            call = each.calls(calls, replayed=replayed)
-            for _ in range(FEW_CALLS):
-                call()
-        torch.cuda.synchronize()
+    def _captured(self, request: dict[str, Any]) -> CapturedTurn:
+        """The turn's graph, at these places."""
+        arm, cache, calls = self.current, request.get("cache", COLD), int(request.get("calls", 1))
+        samples = min(int(request.get("samples", 10)), max(_FEWEST_WINDOWS, _MOST_CALLS_CAPTURED // calls))
+        key = cache, calls, samples
+        if key not in arm.turns:
+            places = arm.calls(cache, int(request.get("place", 0)))
+            arm.turns[key] = self._timer.capture(places, samples, cache=cache, calls=calls, pool=arm.pool)
+        return arm.turns[key]
 
     def _first_call(self, arm: Arm, pinned: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
@@ -195,19 +280,12 @@ class Arms:
     def _not_capturable(self, first: Place) -> str:
         """Why the call cannot be captured ("" where it can)."""
         try:
-            first.calls(1, replayed=True)
+            capture(first.call)()
         except RuntimeError as error:
             if is_cuda_error(error) or isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
             return str(error)
         return ""
-
-
-def _affordable(wanted: int, each_bytes: int, free_bytes: int, share: float) -> int:
-    """How many places fit into this arm's share of the free memory, the first one among them."""
-    if each_bytes <= 0:
-        return wanted
-    return max(1, min(wanted, 1 + int(share * free_bytes / each_bytes)))
 
 
 def _median(samples: list[float]) -> float:

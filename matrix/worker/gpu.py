@@ -7,9 +7,11 @@ op              what it does
 ==============  =====================================================================================
 ``device``      name, capability, multiprocessors, memory and L2 of the GPU
 ``correctness``  ``path, case, params[, dimensions, seed]``: see :mod:`matrix.worker.check`
-``arm_open``    ``path, case, params[, places, share, pinned]``: inputs, first call, places, warm-up
-``arm_place``   ``first, places, calls, replayed``: fresh places, numbered from there
-``arm_estimate``  what a call takes, and whether the host keeps ahead
+``slab_lend``   make memory that other workers may map; how to
+``slab_borrow``  ``slab, path, bytes``: map it
+``arm_open``    ``path, case, params[, places, share, shared, pinned]``: inputs, first call, places, warm-up
+``arm_place``   ``first, places[, shared]`` and what ``arm_round`` takes: fresh places
+``arm_estimate``  what a call takes
 ``arm_round``   ``samples, cache, calls, place, replayed``: raw samples of the open arm
 ``arm_traffic``  bytes moved and operations of the open arm's call
 ``arm_close``   free the arm's memory
@@ -26,6 +28,7 @@ After a CUDA error the context is poisoned: the reply says ``restart`` and the p
 
 from __future__ import annotations
 
+import gc
 import time
 
 import torch
@@ -54,12 +57,16 @@ class GpuWorker:
     def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
         self._send = send
         torch.cuda.init()
+        # What is imported stays: collecting garbage between cells need not look at it again.
+        gc.freeze()
         self._timer = Timer()
         self._arms = Arms(self._timer)
         self._checker = Checker(self._timer.device)
         self._answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "device": self._device,
             "correctness": self._checker.check,
+            "slab_lend": self._arms.lend,
+            "slab_borrow": self._arms.borrow,
             "arm_open": self._arms.open,
             "arm_place": self._arms.place,
             "arm_estimate": self._arms.estimate,

@@ -33,9 +33,10 @@ def main() -> int:
         return serve(channel, start["imports"])
     _limit_memory(start.get("memory_bytes"))
     sys.path.extend(start.get("pythonpath", ()))
-    with tempfile.TemporaryDirectory(prefix="matrix-worker-", dir=start.get("scratch")) as cache:
-        # A worker's Triton cache is its own: what is cached between runs is ours to decide.
-        os.environ["TRITON_CACHE_DIR"] = cache
+    with tempfile.TemporaryDirectory(prefix="matrix-worker-", dir=start.get("scratch")) as folder:
+        # A worker's Triton cache is its own, or shared with its environment's other workers of this run: what is
+        # cached between runs is ours to decide.
+        os.environ["TRITON_CACHE_DIR"] = start.get("cache") or folder
         return _serve(channel, requests, start)
 
 

@@ -1,15 +1,15 @@
 """The timer: CUDA events around each call, in a queue that is never empty. The same in every environment.
 
-How launch gaps stay out. A blocker (a device-side spin) is enqueued first; while it runs, the host gets
-ahead of the GPU. After a sample's last event is enqueued, the timer asks whether the GPU has already
+How launch gaps stay out. Where the calls can be captured, a turn of samples is one CUDA graph, events and flushes
+included (:mod:`graphs`). Where they cannot, a blocker (a device-side spin) is enqueued first; while it runs, the
+host gets ahead of the GPU. After a sample's last event is enqueued, the timer asks whether the GPU has already
 passed the sample's first event: as long as it has not, everything in the window was queued before the
 window began, and no wait for the host can lie in it. A sample that fails this is *late*; the round is
 then repeated behind a longer blocker, and a round that stays late is handed back with ``queue_full``
 false, never silently.
 
-*Cold* samples each follow a write of at least twice the device's L2; *warm* ones do not. Calls under 10 us
-are captured into a CUDA graph and replayed, many to a sample (``calls``); so are single ones where the host would need
-longer to launch them than the GPU to run them.
+*Cold* samples each follow a write of at least twice the device's L2; *warm* ones do not. Calls under 10 us are many
+to a sample (``calls``), in a captured turn only.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from dataclasses import dataclass, field
 import torch
 
 from matrix.worker import cuda
+from matrix.worker.graphs import CapturedTurn
 from matrix.worker.instruments import Stamps
+from matrix.worker.slab import allocating
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 COLD, WARM = "cold", "warm"
 WARMUP_CALLS = 20
@@ -45,7 +48,7 @@ class Round:
     """One arm's turn: raw samples in us (of one call each), and what shows that they may be used."""
 
     samples_us: list[float]
-    calls: int  # calls in each sample's window; over 1 they were replayed from a graph
+    calls: int  # calls in each sample's window; over 1 in a captured turn only
     cache: str
     queue_full: bool
     late_samples: int
@@ -54,6 +57,7 @@ class Round:
     enqueue_us: float  # host time per sample
     busy_us: float  # GPU time from the end of the blocker to the end of the last sample
     clock_mhz: float | None
+    warmup_us: float = 0.0  # GPU time of what was replayed and is no sample
 
 
 @dataclass
@@ -93,20 +97,29 @@ class Timer:
         properties = torch.cuda.get_device_properties(self.device)
         self.l2_bytes = int(properties.L2_cache_size)
         self.flush_bytes = max(FLUSH_FACTOR * self.l2_bytes, 16 << 20)
+        self._flush_pool: Any = None
         self._flush = self._flush_buffer()
         self._stamps = _working_stamps(self.device, properties.multi_processor_count)
         self._events: list[torch.cuda.Event] = []
-        self._paces: dict[tuple[str, int], _Pace] = {}
+        self._paces: dict[str, _Pace] = {}
 
     def forget(self) -> None:
         """Start with fresh estimates: another kernel follows."""
         self._paces.clear()
 
-    def renew(self) -> None:
-        """Have the flush write to other memory: what it leaves in the L2 is part of every cold sample."""
-        del self._flush
-        torch.cuda.empty_cache()
-        self._flush = self._flush_buffer()
+    def renew(self, pool: Any = None) -> None:
+        """Have the flush write to other memory (of ``pool``, where there is one): what it leaves in the L2 is part
+        of every cold sample.
+        """
+        self.release()
+        self._flush_pool = pool
+        with allocating(pool):
+            self._flush = self._flush_buffer()
+
+    def release(self) -> None:
+        """Let go of the flush's memory, and then of the pool it lay in, until :meth:`renew`."""
+        self._flush = torch.empty(0, dtype=torch.uint8, device=self.device)
+        self._flush_pool = None
 
     def _flush_buffer(self) -> torch.Tensor:
         return torch.empty(self.flush_bytes, dtype=torch.uint8, device=self.device)
@@ -115,9 +128,59 @@ class Timer:
         """Enqueue a write of twice the L2."""
         self._flush.zero_()
 
-    def round(self, call: Callable[[], object], samples: int, *, cache: str = COLD, calls: int = 1) -> Round:
-        """Time ``samples`` windows of ``call``, which makes ``calls`` calls of what is measured."""
-        pace = self._paces.setdefault((cache, calls), _Pace())
+    def capture(
+        self, places: Sequence[Callable[[], object]], samples: int, *, cache: str, calls: int, pool: Any = None
+    ) -> CapturedTurn:
+        """A turn of ``samples`` windows. Raises ``RuntimeError`` where it cannot be captured."""
+        events = self._some_events(2 * samples + 2)[2:]
+        flush = self.flush if cache == COLD else None
+        return CapturedTurn(places, events, calls=calls, flush=flush, pool=pool)
+
+    def replay(self, turn: CapturedTurn, samples: int, *, cache: str, calls: int) -> Round:
+        """At least ``samples`` windows of a captured turn, by as many replays as that takes.
+
+        The first replay of all is a warm-up.
+        """
+        found: list[float] = []
+        torch.cuda.synchronize(self.device)
+        began = time.perf_counter_ns()
+        warmup_us = self._replay_us(turn) if turn.fresh else 0.0
+        turn.fresh, busy_us = False, 0.0
+        self._stamp(0)
+        while len(found) < samples:
+            busy_us += self._replay_us(turn)
+            found += turn.samples_us()
+        self._stamp(1)
+        torch.cuda.synchronize(self.device)
+        return Round(
+            samples_us=[us / calls for us in found],
+            calls=calls,
+            cache=cache,
+            queue_full=True,
+            late_samples=0,
+            attempts=1,
+            blocker_us=0.0,
+            enqueue_us=(time.perf_counter_ns() - began) / 1e3 / len(found),
+            busy_us=busy_us,
+            warmup_us=warmup_us,
+            clock_mhz=self._stamps.clock_mhz() if self._stamps else None,
+        )
+
+    def _replay_us(self, turn: CapturedTurn) -> float:
+        first, last = self._some_events(2)
+        first.record()
+        turn.replay()
+        last.record()
+        last.synchronize()
+        return 1e3 * first.elapsed_time(last)
+
+    def _stamp(self, which: int) -> None:
+        if self._stamps:
+            self._stamps.put(which)
+
+    def round(self, call: Callable[[], object], samples: int, *, cache: str = COLD) -> Round:
+        """Time ``samples`` windows of ``call``."""
+        pace = self._paces.setdefault(cache, _Pace())
         blocker_us, attempt = pace.blocker_us(samples), 0
         while True:
             attempt += 1
@@ -130,8 +193,8 @@ class Timer:
             pace.margin_us = min(2.0 * pace.margin_us, _LARGEST_MARGIN_US)
             blocker_us = min(max(3.0 * blocker_us, pace.blocker_us(samples)), _LONGEST_BLOCKER_US)
         return Round(
-            samples_us=[us / calls for us in turn.samples_us],
-            calls=calls,
+            samples_us=turn.samples_us,
+            calls=1,
             cache=cache,
             queue_full=turn.late == 0,
             late_samples=turn.late,
@@ -149,8 +212,7 @@ class Timer:
         if blocker_us:
             torch.cuda._sleep(int(blocker_us * _BLOCKER_MHZ))
         turn.released.record()
-        if self._stamps:
-            self._stamps.put(0)
+        self._stamp(0)
         began = time.perf_counter_ns()
         for start, end in zip(turn.starts, turn.ends):
             if cold:
@@ -161,18 +223,20 @@ class Timer:
             # Passed already: the GPU may have waited for the host inside this window.
             turn.late += start.query()
         turn.enqueue_us = (time.perf_counter_ns() - began) / 1e3
-        if self._stamps:
-            self._stamps.put(1)
+        self._stamp(1)
         turn.finished.record()
         turn.finished.synchronize()
         turn.samples_us = [1e3 * start.elapsed_time(end) for start, end in zip(turn.starts, turn.ends)]
         return turn
 
     def _take_events(self, samples: int) -> _Turn:
-        while len(self._events) < 2 * samples + 2:
+        first, last, *others = self._some_events(2 * samples + 2)
+        return _Turn(others[::2], others[1::2], first, last)
+
+    def _some_events(self, number: int) -> list[torch.cuda.Event]:
+        while len(self._events) < number:
             self._events.append(torch.cuda.Event(enable_timing=True))
-        first, last = self._events[:2]
-        return _Turn(self._events[2 : samples + 2], self._events[samples + 2 : 2 * samples + 2], first, last)
+        return self._events[:number]
 
     def unguarded(self, call: Callable[[], object], samples: int) -> list[float]:
         """Windows in us with no blocker and the queue drained before each: what a naive timer reports."""
