@@ -105,6 +105,10 @@ class CodeReason(enum.StrEnum):
     EXCHANGE_REDUCED = "exchange_reduced"
     ASYNC_COPIES_LOST = "async_copies_lost"
     ASYNC_COPIES_GAINED = "async_copies_gained"
+    HAZARD_APPEARED = "hazard_appeared"
+    HAZARD_GONE = "hazard_gone"
+    CONTRACTION_LOST = "contraction_lost"
+    CONTRACTION_GAINED = "contraction_gained"
     CONFIGURATION_LOST = "configuration_lost"
     CONFIGURATION_GAINED = "configuration_gained"
     SHARED_MEMORY = "shared_memory"
@@ -166,6 +170,13 @@ MATRIX_TYPE = Pair(
     severity=48,
     worse_title="matrix instructions on wider types",
     better_title="matrix instructions on narrower types",
+)
+HAZARD = Pair(
+    worse=CodeReason.HAZARD_APPEARED,
+    better=CodeReason.HAZARD_GONE,
+    severity=46,
+    worse_title="undefined lanes can reach a result",
+    better_title="undefined lanes no longer reach a result",
 )
 SPILLS = Pair(
     worse=CodeReason.SPILLS_APPEARED,
@@ -230,6 +241,13 @@ ASYNC_COPIES = Pair(
     worse_title="asynchronous copies lost",
     better_title="asynchronous copies gained",
 )
+CONTRACTION = Pair(
+    worse=CodeReason.CONTRACTION_LOST,
+    better=CodeReason.CONTRACTION_GAINED,
+    severity=32,
+    worse_title="products and sums are no longer fused: other rounding, more instructions",
+    better_title="products and sums are fused",
+)
 CONFIGURATION = Pair(
     worse=CodeReason.CONFIGURATION_LOST,
     better=CodeReason.CONFIGURATION_GAINED,
@@ -262,6 +280,7 @@ PAIRS = (
     FIT,
     MATRIX_CLASS,
     MATRIX_TYPE,
+    HAZARD,
     SPILLS,
     SPILL_SIZE,
     OCCUPANCY,
@@ -271,6 +290,7 @@ PAIRS = (
     EXECUTION,
     EXCHANGE,
     ASYNC_COPIES,
+    CONTRACTION,
     CONFIGURATION,
     SHARED_MEMORY,
     CODE_SIZE,

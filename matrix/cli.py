@@ -179,6 +179,7 @@ def main() -> None:
 @click.option("--fuzz", type=Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU).")
 @click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
 @_waivers_option
+@click.option("--catalogue", is_flag=True, help="Each documented regression on its good and its bad side: recall.")
 @click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
 def run(
@@ -186,11 +187,14 @@ def run(
     fuzz: float,
     lock_clocks: int | None,
     waiver_file: Path | None,
+    catalogue: bool,
     as_json: bool,
     quiet: bool,
     **selection: Any,
 ) -> int:
     """Build the environments, run the kernels, judge, and write the report."""
+    if catalogue:
+        return _run_catalogue(selection, Board(quiet=quiet or as_json), jobs, as_json=as_json)
     from matrix.run import Run, default_jobs
     from matrix.runfolder import load
     from matrix.summary import summary_text
@@ -225,6 +229,24 @@ def run(
         click.echo(summary_text(folder, colour=wants_colour()), nl=False)
         click.echo(f"report: {finished.folder / 'report.html'}")
     return int(finished.exit_code)
+
+
+def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *, as_json: bool) -> int:
+    from matrix.catalogue_run import run_catalogue
+    from matrix.catalogue_table import results_data, results_text
+    from matrix.run import default_jobs
+
+    ignored = [name for name in ("baseline", "candidate", "targets", "stages", "kernels") if selection[name]]
+    if ignored:
+        raise UsageError(
+            f"--catalogue brings its own {', '.join(ignored)}", hint="choose rows with --cases, by their files' names"
+        )
+    globs = _flat(selection["cases"])
+    catalogue, results = run_catalogue(
+        _configuration(selection), _home(), board, globs=globs, jobs=jobs or default_jobs()
+    )
+    click.echo(json.dumps(results_data(results)) if as_json else results_text(results, catalogue), nl=as_json)
+    return ExitCode.CLEAN if all(result.as_stated for result in results) else ExitCode.INCOMPLETE
 
 
 @main.command()
@@ -320,6 +342,33 @@ def report(runs: Sequence[Path], output: Path | None, sample: bool, signoff: boo
 
     write_atomically(path, render(folders).encode())
     click.echo(path)
+
+
+@main.command()
+@click.argument("sentence", required=False)
+@click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="The cells that it is about.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
+def hypothesis(sentence: str | None, cases: Sequence[list[str]], as_json: bool) -> None:
+    """Write a hypothesis into the ledger before a run: SENTENCE is
+
+    "because <evidence>, changing <one thing> should <effect on counters and time> without <constraint>".
+
+    The next run of such cells fills it and says whether it is so. Without SENTENCE: the ledger, its chain checked.
+    """
+    from matrix.hypothesis import read_hypothesis
+    from matrix.ledger import checked_rows, ledger_of
+    from matrix.ledger_text import ledger_text, opened_text
+    from matrix.show import rows
+    from matrix.trials import opened, revision_of
+
+    home = _home()
+    if sentence is None:
+        found = checked_rows(home)
+        click.echo(json.dumps(rows(found)) if as_json else ledger_text(found), nl=as_json)
+        return
+    read = read_hypothesis(sentence)
+    (row,) = ledger_of(home).append([opened(read, _flat(cases), revision_of(home.root))])
+    click.echo(json.dumps(dataclasses.asdict(row)) if as_json else opened_text(row, read), nl=as_json)
 
 
 @main.command()
@@ -473,12 +522,12 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
         chosen.remove(baseline)
     if chosen == [baseline]:
         raise UsageError(f"baseline and candidate are both {baseline}", hint="name two environments")
-    builtin = configuration.builtin and not selection["no_builtin"]
-    paths = [*([kernels_folder()] if builtin else []), *configuration.kernels, *selection["kernels"]]
     cases = tuple(_flat(selection["cases"]) or configuration.cases)
-    files = find_case_files(paths)
+    builtin = configuration.builtin and not selection["no_builtin"]
+    shipped = find_case_files([kernels_folder()]) if builtin else ()
     if not cases:
-        files = tuple(file for file in files if not file.is_relative_to(catalogue_folder()))
+        shipped = tuple(file for file in shipped if not file.is_relative_to(catalogue_folder()))
+    files = tuple(dict.fromkeys((*shipped, *find_case_files([*configuration.kernels, *selection["kernels"]]))))
     if not files:
         raise UsageError("no case files to run", hint="name some with --kernels")
     wanted = selection["profile"].targets if selection["profile"] else ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from matrix import changes, traffic
 from matrix.changes import Direction
+from matrix.hazards import REACHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -177,6 +178,33 @@ def async_copies(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thre
     return _judged(changes.ASYNC_COPIES, lost, copies, f"asynchronous copies {_step(*copies)}", copies)
 
 
+def contraction(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
+    """Fused multiply-adds, all gone: every product is rounded by itself, whatever the source says.
+
+    Where the matrix instructions are others, so is the arithmetic around them.
+    """
+    if baseline.matrix_ops != candidate.matrix_ops:
+        return []
+    counts = (baseline.fma, candidate.fma)
+
+    def lost(before: int, after: int) -> bool:
+        return before >= thresholds.fma_min and not after
+
+    return _judged(changes.CONTRACTION, lost, counts, f"fused multiply-adds {_step(*counts)}", counts)
+
+
+def hazard(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
+    """Undefined lanes of a masked load that can reach a result where they could not (:mod:`matrix.hazards`)."""
+    del thresholds  # there is a way or there is none
+    before, after = _reaching(baseline), _reaching(candidate)
+
+    def lost(down: list[str], up: list[str]) -> bool:
+        return bool(up) and not down
+
+    text = f"undefined lanes of a masked load reach a result: {', '.join(after or before)}"
+    return _judged(changes.HAZARD, lost, (before, after), text, (len(before), len(after)))
+
+
 def code_size(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
     def lost(before: KernelFacts, after: KernelFacts) -> bool:
         ratio, growth = thresholds.code_ratio, thresholds.code_growth_bytes
@@ -190,11 +218,13 @@ def code_size(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresho
 RULES: tuple[Rule, ...] = (
     matrix_class,
     matrix_type,
+    hazard,
     spills,
     occupancy,
     vector_width,
     memory_cost,
     async_copies,
+    contraction,
     shared_memory,
     code_size,
 )
@@ -247,6 +277,11 @@ def _exchanges(baseline: KernelFacts, candidate: KernelFacts) -> list[tuple[str,
 
 def _exchange_text(baseline: KernelFacts, candidate: KernelFacts) -> str:
     return ", ".join(f"{name} {_step(before, after)}" for name, before, after in _exchanges(baseline, candidate))
+
+
+def _reaching(facts: KernelFacts) -> list[str]:
+    """Where the undefined lanes come from, as ``file:line``."""
+    return sorted({f"{h['file']}:{h['line']}" for h in facts.hazards if h["kind"] == REACHES})
 
 
 def _stores(facts: KernelFacts) -> int:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix import disassembler, junit, store
+from matrix import disassembler, junit, store, trials
 from matrix.cache import key_of
 from matrix.decision import exit_code
-from matrix.environments import child_environment
 from matrix.execute import Bench, Timeouts, collect, measure
 from matrix.expectations import read_expectations
 from matrix.facts import facts_of
@@ -23,6 +20,7 @@ from matrix.gpu_counters import count_red
 from matrix.gpu_stages import GpuHost, GpuResults, GpuStages
 from matrix.host import Host, this_host
 from matrix.judge import judge
+from matrix.ledger import ledger_of, write_copy
 from matrix.model import Outcome, Stage
 from matrix.pending import pending
 from matrix.plan import (
@@ -47,7 +45,7 @@ from matrix.signoff import write_signoff
 from matrix.summary import summary_markdown
 from matrix.timing import TimingPlan
 from matrix.waivers import waive
-from matrix.workers import WorkerHome, memory_share
+from matrix.workers import WorkerHome, homes_of, memory_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +56,7 @@ if TYPE_CHECKING:
     from matrix.profiles import Profile
     from matrix.progress import Board
     from matrix.records import CellRecord, CounterRecord, KernelRecord, VerdictRecord
+    from matrix.runfolder import RunFolder
     from matrix.waivers import Waiver
 
 
@@ -93,10 +92,11 @@ class Run:
 
     def execute(self) -> Finished:
         """Every step in order. What is measured is in the cache the moment it is known."""
+        ledger_of(self.home).rows()  # nothing is added to a broken chain: better known before than after
         self.run_id, self.started, self.folder = self.home.begin()
         write_meta(self.folder, self._meta("running"))
-        with tempfile.TemporaryDirectory(prefix="run-", dir=self._scratch_root()) as scratch, self.board.live():
-            bench = self._bench(Path(scratch))
+        with self.home.scratch() as scratch, self.board.live():
+            bench = bench_for(self.configuration, self.home, scratch, jobs=self.jobs, board=self.board)
             self.provisions = provide(self.request.environments, self.configuration, self.home.root, self.board)
             homes = self._homes(bench)
             locks = {name: p.built.digest for name, p in self.provisions.items() if p.built}
@@ -209,6 +209,7 @@ class Run:
         finished = {"exit_code": int(code), "cases": _cases_meta(collected), "not_run": not_run(self.request)}
         write_meta(self.folder, self._meta("complete") | finished | {"gpus": list(gpu.gpus)})
         run = load(self.folder)
+        self._fill_ledger(run)
         write_text = (self.folder / "summary.md").write_text
         write_text(summary_markdown(run), encoding="utf-8")
         (self.folder / junit.NAME).write_text(junit.junit_xml(run), encoding="utf-8")
@@ -219,45 +220,22 @@ class Run:
         self.home.point_latest(self.folder)
         return Finished(run_id=self.run_id, folder=self.folder, exit_code=code)
 
+    def _fill_ledger(self, run: RunFolder) -> None:
+        """What this run says about the open hypotheses, and the ledger's copy beside the results."""
+        ledger = ledger_of(self.home)
+        rows = ledger.rows()
+        if filled := trials.results(run, rows, trials.revision_of(self.home.root)):
+            rows += ledger.append(filled)
+        write_copy(self.folder, rows)
+
     def interrupted(self) -> None:
         """Leave word in the run folder that the run did not end."""
         if self.run_id:
             write_meta(self.folder, self._meta("interrupted"))
 
-    def _scratch_root(self) -> Path:
-        root = self.home.path / "tmp"
-        root.mkdir(parents=True, exist_ok=True)
-        _sweep(root)
-        return root
-
-    def _bench(self, scratch: Path) -> Bench:
-        timeouts = self.configuration.timeouts_s
-        return Bench.make(
-            scratch,
-            store=self.home.path,
-            slots=self.jobs,
-            timeouts=Timeouts(
-                collect=timeouts[Stage.IMPORT],
-                compile=timeouts[Stage.COMPILE],
-                interpret=timeouts[Stage.INTERPRET],
-            ),
-            say=self.board.say,
-        )
-
     def _homes(self, bench: Bench) -> dict[str, WorkerHome]:
         memory = memory_share(self.host, self.jobs)
-        homes = {}
-        for name, provision in self.provisions.items():
-            if provision.built is not None:
-                homes[name] = WorkerHome(
-                    environment=name,
-                    interpreter=provision.built.interpreter,
-                    variables=child_environment(provision.environment),
-                    pythonpath=[str(path) for path in self.configuration.pythonpath],
-                    scratch=bench.scratch,
-                    memory_bytes=memory,
-                )
-        return homes
+        return homes_of(self.provisions, self.configuration.pythonpath, bench.scratch, memory)
 
     def _unbuilt(self) -> list[Collected]:
         """Environments that could not be built: every case file fails there, for that reason."""
@@ -345,16 +323,20 @@ def _cases_meta(collected: Sequence[Collected]) -> list[Mapping[str, Any]]:
     ]
 
 
-def _sweep(root: Path) -> None:
-    """Remove what runs that were killed left in the scratch folder."""
-    for folder in root.iterdir():
-        owner = folder / "pid"
-        try:
-            alive = Path(f"/proc/{int(owner.read_text())}").exists()
-        except (OSError, ValueError):
-            alive = False
-        if not alive:
-            shutil.rmtree(folder, ignore_errors=True)
+def bench_for(configuration: Configuration, home: Home, scratch: Path, *, jobs: int, board: Board) -> Bench:
+    """A bench in ``scratch`` that keeps what it finds in the project's own folder."""
+    timeouts = configuration.timeouts_s
+    return Bench.make(
+        scratch,
+        store=home.path,
+        slots=jobs,
+        timeouts=Timeouts(
+            collect=timeouts[Stage.IMPORT],
+            compile=timeouts[Stage.COMPILE],
+            interpret=timeouts[Stage.INTERPRET],
+        ),
+        say=board.say,
+    )
 
 
 def default_jobs() -> int:

@@ -7,17 +7,21 @@ import datetime
 import json
 import os
 import secrets
+import shutil
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.atomic import storage_error, write_atomically
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 HOME = ".matrix"
 LATEST = "latest"
+_OWNER = "pid"  # in a scratch folder: the process that it belongs to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,16 @@ class Home:
             raise storage_error(folder, error) from error
         return run_id, started, folder
 
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for one run's own files, gone afterwards; what killed runs left goes first."""
+        root = self.path / "tmp"
+        root.mkdir(parents=True, exist_ok=True)
+        _sweep(root)
+        with tempfile.TemporaryDirectory(prefix="run-", dir=root) as folder:
+            Path(folder, _OWNER).write_text(str(os.getpid()), encoding="utf-8")
+            yield Path(folder)
+
     def point_latest(self, folder: Path) -> None:
         """Make ``runs/latest`` lead to ``folder``."""
         link = self.runs / f".latest-{os.getpid()}"
@@ -76,3 +90,14 @@ class Home:
 def write_meta(folder: Path, meta: dict[str, Any]) -> None:
     """Write run.json whole or not at all."""
     write_atomically(folder / "run.json", json.dumps(meta, indent=1, default=str).encode())
+
+
+def _sweep(root: Path) -> None:
+    """Remove what runs that were killed left in the scratch folder."""
+    for folder in root.iterdir():
+        try:
+            alive = Path("/proc", str(int((folder / _OWNER).read_text(encoding="utf-8")))).exists()
+        except (OSError, ValueError):
+            alive = False
+        if not alive:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -56,6 +56,8 @@ class Thresholds:
     shared_store_growth: int = 8
     # cp.async and bulk copies: what the baseline must have for "none left" to be a loss.
     async_copies_min: int = 2
+    # Fused multiply-adds likewise.
+    fma_min: int = 2
     code_ratio: float = 2.0
     code_growth_bytes: int = 8192
     # Wall time on a shared machine: only what no noise explains.

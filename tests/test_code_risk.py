@@ -53,6 +53,12 @@ LOSSES = {
         "matrix_class_lost",
     ),
     "mma to fma": ({"matrix_ops": {"mma.m16n8k8.f32.tf32": 8}}, {"fma": 4096}, "matrix_class_lost"),
+    "products and sums no longer fused": ({"fma": 2}, {"fma": 0}, "contraction_lost"),
+    "undefined lanes get through": (
+        {},
+        {"hazards": [{"kind": "masked_load_without_other", "file": "pool.py", "line": 7, "detail": ""}]},
+        "hazard_appeared",
+    ),
     "the weaker of two": (
         {"matrix_ops": {"wgmma.m64n64k16.f32.f16.f16": 8}},
         {"matrix_ops": {"wgmma.m64n64k16.f32.f16.f16": 4, "mma.m16n8k16.f32.f16.f16": 32}},

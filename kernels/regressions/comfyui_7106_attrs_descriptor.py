@@ -16,6 +16,7 @@ GOOD, BAD = "3.2.0", "3.3.1"
 TARGET = "cpu"
 PARAMS = {}
 FIGURE = {"outcome": ("passed", "import_error")}
+FLAG = "import_error"
 
 
 @triton.jit

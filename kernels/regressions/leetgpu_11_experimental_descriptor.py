@@ -16,6 +16,7 @@ GOOD, BAD = "3.3.1", "3.4.0"
 TARGET = "sm_90"
 PARAMS = {}
 FIGURE = {"outcome": ("passed", "compile_error")}
+FLAG = "compile_error"
 
 
 @triton.jit

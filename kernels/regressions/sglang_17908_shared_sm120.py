@@ -17,6 +17,7 @@ GOOD, BAD = "3.9.0", "3.9.0"
 TARGET, BAD_TARGET = "sm_90", "sm_120"
 PARAMS = {}
 FIGURE = {"outcome": ("passed", "does_not_fit")}
+FLAG = "does_not_fit"
 
 
 @triton.jit

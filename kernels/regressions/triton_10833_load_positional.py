@@ -17,6 +17,7 @@ GOOD, BAD = "3.8.0", "3.9.0"
 TARGET = "sm_90"
 PARAMS = {"n": 1000}
 FIGURE = {"outcome": ("passed", "compile_error")}
+FLAG = "compile_error"
 
 
 @triton.jit

@@ -18,6 +18,7 @@ TARGET = "sm_90"
 PARAMS = {"fusion": "default"}
 BAD_PARAMS = {"fusion": "off"}
 FIGURE = {"fma": (2, 0)}
+FLAG = "contraction_lost"
 
 OPTIONS = {"default": {}, "on": {"enable_fp_fusion": True}, "off": {"enable_fp_fusion": False}}
 

@@ -17,6 +17,7 @@ TARGET = "cpu"
 PARAMS = {"dtype": "fp16"}
 BAD_PARAMS = {"dtype": "bf16"}
 FIGURE = {"outcome": ("passed", "wrong")}
+FLAG = "wrong"
 
 
 @triton.jit

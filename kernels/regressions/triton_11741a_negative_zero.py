@@ -16,6 +16,7 @@ GOOD, BAD = "3.9.0", "3.8.0"
 TARGET = "cpu"
 PARAMS = {"n": 256}
 FIGURE = {"outcome": ("passed", "wrong")}
+FLAG = "wrong"
 
 
 @triton.jit

@@ -15,6 +15,7 @@ GOOD, BAD = "3.9.0", "3.8.0"
 TARGET = "sm_90"
 PARAMS = {}
 FIGURE = {"outcome": ("passed", "compile_error")}
+FLAG = "compile_error"
 
 
 @triton.jit

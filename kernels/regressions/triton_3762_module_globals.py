@@ -17,6 +17,7 @@ GOOD, BAD = "3.2.0", "3.3.1"
 TARGET = "sm_90"
 PARAMS = {"spelling": "annotated"}
 FIGURE = {"outcome": ("passed", "compile_error")}
+FLAG = "compile_error"
 
 PLAIN = 4
 ANNOTATED: tl.constexpr = 4

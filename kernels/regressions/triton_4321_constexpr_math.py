@@ -17,6 +17,7 @@ GOOD, BAD = "3.2.0", "3.1.0"
 TARGET = "sm_90"
 PARAMS = {}
 FIGURE = {"outcome": ("passed", "compile_error")}
+FLAG = "compile_error"
 
 
 @triton.jit

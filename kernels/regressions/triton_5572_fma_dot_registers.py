@@ -17,6 +17,7 @@ GOOD, BAD = "3.2.0", "3.4.0"
 TARGET = "sm_80"
 PARAMS = {"warps": 4, "k": 256}
 FIGURE = {"registers": (40, 255), "stack_bytes": (0, 16)}
+FLAG = "spills_appeared"
 
 
 @triton.jit

@@ -17,6 +17,7 @@ GOOD, BAD = "3.4.0", "3.3.1"
 TARGET = "sm_90"
 PARAMS = {"rows": 8, "cols": 128}
 FIGURE = {"code_bytes": (13824, 25984), "fma": (0, 344)}
+FLAG = "execution_multiplied"
 
 
 @triton.jit

@@ -16,6 +16,7 @@ GOOD, BAD = "3.5.1", "3.4.0"
 TARGET = "sm_120"
 PARAMS = {}
 FIGURE = {"matrix_ops": ({"mma.m16n8k32.f32.e4m3.e4m3": 16}, {"mma.m16n8k16.f32.f16.f16": 32})}
+FLAG = "matrix_type_widened"
 
 
 @triton.jit

@@ -17,6 +17,7 @@ GOOD, BAD = "3.2.0", "3.3.1"
 TARGET = "sm_80"
 PARAMS = {}
 FIGURE = {"num_stages": (2, 3), "shared_bytes": (16384, 32768)}
+FLAG = "shared_memory"
 
 CONFIG = triton.Config({"BLOCK": 64}, num_warps=4)
 

@@ -18,6 +18,7 @@ TARGET = "sm_90"
 PARAMS = {"lanes": "given"}
 BAD_PARAMS = {"lanes": "exposed"}
 FIGURE = {"hazards": ([], ["masked_load_without_other"])}
+FLAG = "hazard_appeared"
 
 
 @triton.jit

@@ -18,6 +18,7 @@ GOOD, BAD = "3.3.1", "3.4.0"
 TARGET = "sm_90"
 PARAMS = {"stride": "annotated"}
 FIGURE = {"global_load_bits": ({"128": 1}, {"16": 8})}
+FLAG = "vector_width_lost"
 
 
 @triton.jit
