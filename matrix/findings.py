@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.accuracy import AccuracyReason, accuracy_titles
 from matrix.changes import Change, Direction, code_titles, decode
+from matrix.kinds import Kind, kind_of
 from matrix.model import CPU, Stage, Target
 from matrix.outcomes import FAILING_IN_BOTH, outcome_titles
 from matrix.records import Verdict
 from matrix.speed import SpeedReason, speed_titles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from matrix.records import VerdictRecord
+
+    Places = Mapping[tuple[str, str, str], Sequence[VerdictRecord]]  # candidate, case, stage
 
 # Worst first; a finding takes the first of its rows' verdicts. Verdicts that are not here make no finding:
 # most releases change most code, and what is equal or unsupported in both is the matrix picture's to show.
@@ -80,10 +83,15 @@ class QuietTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One cause, with everywhere it shows. ``severity`` orders findings of one verdict, higher is worse."""
+    """One cause, with everywhere it shows. ``severity`` orders findings of one verdict, higher is worse.
+
+    ``word`` says which way it points: ``mixed`` where cells of the same case and kind did the opposite.
+    """
 
     finding_id: str
     verdict: Verdict
+    kind: Kind
+    word: str
     reason_code: str
     severity: int
     baseline: str
@@ -211,15 +219,20 @@ def _clusters(rows: Iterable[tuple[int, dict[_Cause, int]]]) -> list[tuple[_Caus
     return clusters
 
 
-def _finding(rows: Sequence[VerdictRecord], places: dict[tuple[str, str, str], list[VerdictRecord]]) -> Finding:
+def _finding(rows: Sequence[VerdictRecord], places: Places) -> Finding:
     change, row = _shown(rows)
     targets = _targets(rows)
     cases = tuple(sorted({member.case for member in rows}))
     quiet = _quiet(rows, places, targets) if len(cases) == 1 else ()
+    beside = _beside(rows, places) if len(cases) == 1 else []
     stage = change.stage or row.stage
+    verdict = min((member.verdict for member in rows), key=_ORDER.index)
+    kind = kind_of(str(change.reason_code), stage)
     return Finding(
         finding_id=row.finding_id,
-        verdict=min((member.verdict for member in rows), key=_ORDER.index),
+        verdict=verdict,
+        kind=kind,
+        word=_pointing(verdict, kind, beside),
         reason_code=str(change.reason_code),
         severity=max(member.severity for member in rows),
         baseline=row.baseline,
@@ -231,7 +244,7 @@ def _finding(rows: Sequence[VerdictRecord], places: dict[tuple[str, str, str], l
         params=tuple(dict.fromkeys(member.params for member in rows if member.params)),
         quiet=quiet,
         title=_title(cases, change, row),
-        text=_text(change, row, rows, targets, quiet),
+        text=_text(change, row, rows, targets, quiet, [other for other in beside if other.target in targets]),
         known=row.known,
         link=row.link,
         rows=tuple(rows),
@@ -270,14 +283,32 @@ def _text(
     rows: Sequence[VerdictRecord],
     targets: Sequence[str],
     quiet: Sequence[QuietTarget],
+    beside: Sequence[VerdictRecord],
 ) -> str:
-    """One sentence: what, where, where not, and what is known about it."""
+    """One sentence: what, where, where not, and what is known about it. ``beside``: other cells of these targets."""
     subject = f"{change.kernel}: " if change.kernel and change.kernel != row.case else ""
     where = "" if tuple(targets) == (CPU,) else f" on {_listed(targets)}"
     cells = f" ({len(rows)} cells)" if len(rows) > len(targets) else ""
+    if beside:
+        others = Counter(_word([other]) for other in beside)
+        said = ", ".join(f"{count} {word}" for word, count in others.items())
+        cells = f" ({len(rows)} of {len(rows) + len(beside)} cells; the others: {said})"
     without = "; not on " + ", ".join(f"{q.target} ({q.word})" for q in quiet) if quiet else ""
     known = f"; known: {row.known}" if row.known else ""
-    return f"{subject}{change.said}{where}{cells}{without}{known}."
+    return f"{subject}{change.said}{where}{cells}{without}{_also(change, rows)}{known}."
+
+
+def _also(shown: Change, rows: Sequence[VerdictRecord]) -> str:
+    """Of what other kinds the same cells got worse: a slower kernel may be slower to launch as well."""
+    own = kind_of(str(shown.reason_code), shown.stage or rows[0].stage)
+    found: dict[Kind, set[str]] = defaultdict(set)
+    for row in rows:
+        for change in decode(row.detail):
+            kind = kind_of(str(change.reason_code), change.stage or row.stage)
+            if change.direction is Direction.WORSE and kind is not own:
+                found[kind].add(row.candidate_cell_id + row.params)
+    told = [f"{kind} in {len(cells)} of them" if len(rows) > 1 else str(kind) for kind, cells in found.items()]
+    return f"; worse too: {', '.join(told)}" if told else ""
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -298,7 +329,7 @@ def _target_order(target: str) -> tuple[int, str]:
 
 def _quiet(
     rows: Sequence[VerdictRecord],
-    places: dict[tuple[str, str, str], list[VerdictRecord]],
+    places: Places,
     targets: Sequence[str],
 ) -> tuple[QuietTarget, ...]:
     """Targets of the same case and stage, at any params, that were judged and are not in the finding."""
@@ -310,6 +341,28 @@ def _quiet(
             if row.target not in targets and row.target != CPU and row.verdict is not Verdict.INCOMPLETE:
                 others[row.target].append(row)
     return tuple(QuietTarget(target, _word(others[target])) for target in sorted(others, key=_target_order))
+
+
+def _beside(rows: Sequence[VerdictRecord], places: Places) -> list[VerdictRecord]:
+    """The judged rows of the same case and stage that are not in the finding, on any target."""
+    own = {(row.run_id, row.target, row.params) for row in rows}
+    found = {(row.candidate, row.case, row.stage) for row in rows}
+    return [
+        row
+        for place in found
+        for row in places[place]
+        if row.verdict is not Verdict.INCOMPLETE and (row.run_id, row.target, row.params) not in own
+    ]
+
+
+def _pointing(verdict: Verdict, kind: Kind, beside: Iterable[VerdictRecord]) -> str:
+    """Regressed, improved or mixed, by what other cells of the case did in the same respect; else the verdict."""
+    worse, better = verdict in REGRESSIONS, verdict is Verdict.IMPROVED
+    for row in beside:
+        against = row.verdict is Verdict.IMPROVED if worse else row.verdict in REGRESSIONS
+        if (worse or better) and against and kind_of(row.reason_code, row.stage) is kind:
+            return str(Verdict.MIXED)
+    return str(verdict)
 
 
 def _word(rows: Sequence[VerdictRecord]) -> str:

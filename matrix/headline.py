@@ -11,6 +11,7 @@ from matrix.decision import summarise
 from matrix.distrust import distrust
 from matrix.errors import ExitCode
 from matrix.groups import Section
+from matrix.kinds import Kind
 from matrix.model import CPU, Outcome, Stage
 from matrix.outcomes import FAILING_IN_BOTH
 from matrix.picture import unique_pairs
@@ -18,7 +19,7 @@ from matrix.records import Verdict
 from matrix.wording import NOTHING, by_target, listing, plural, unique
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from matrix.groups import Group
     from matrix.records import VerdictRecord
@@ -75,29 +76,48 @@ _TONES = {ExitCode.REGRESSED: "bad", ExitCode.INCOMPLETE: "missing", ExitCode.CL
 def _sentence(own: Sequence[Group], incomplete: int, verdicts: Sequence[VerdictRecord]) -> str:
     waived = [group for group in own if group.section is Section.WAIVED]
     own = [group for group in own if group.section is not Section.WAIVED]
-    slower = [group for group in own if group.finding.verdict is Verdict.REGRESSED and _timed(group)]
-    faster = [group for group in own if group.finding.verdict is Verdict.IMPROVED and _timed(group)]
-    kinds = {kind: [g for g in own if g.finding.verdict is kind and g not in (*slower, *faster)] for kind in Verdict}
     both = sum(row.reason_code == FAILING_IN_BOTH and row.verdict is Verdict.EQUAL for row in verdicts)
     parts = [
         distrust([verdict for verdict in verdicts if not verdict.waived]),
-        _counted(kinds[Verdict.REGRESSED], "regression"),
-        _counted(slower, "slow-down"),
-        _counted(kinds[Verdict.CODE_RISK], "code risk"),
-        _counted(kinds[Verdict.MIXED], "mixed change"),
-        _counted(kinds[Verdict.UNEXPECTED_PASS], "unexpected pass", "unexpected passes"),
+        *_nouns(own, _LOSSES),
         plural(incomplete, "cell") + " without a verdict" if incomplete else "",
         plural(both, "cell") + " failing in both" if both else "",
-        _counted(faster, "speed-up"),
-        _counted(kinds[Verdict.IMPROVED], "improvement"),
+        *_nouns(own, _GAINS),
         _counted(waived, "waived finding"),
     ]
     told = [part for part in parts if part]
     return f"{'; '.join(told)}." if told else f"All {plural(len(verdicts), 'verdict')} flat."
 
 
-def _timed(group: Group) -> bool:
-    return group.finding.stage == Stage.TIMING
+_SLOWER, _RISK = frozenset((Verdict.REGRESSED, Verdict.CODE_RISK)), frozenset((Verdict.CODE_RISK,))
+_FAILED, _BETTER = frozenset((Verdict.REGRESSED,)), frozenset((Verdict.IMPROVED,))
+_ANY = frozenset(Kind)
+_CODE = frozenset((Kind.CODE_RISK, Kind.COMPILE, Kind.CORRECTNESS, Kind.IMPORT))
+# What findings of these verdicts and kinds are called, one and many; worst first.
+_LOSSES = (
+    (_FAILED, frozenset((Kind.CORRECTNESS,)), "correctness regression", ""),
+    (_FAILED, frozenset((Kind.IMPORT,)), "import regression", ""),
+    (_FAILED, frozenset((Kind.COMPILE, Kind.CODE_RISK)), "compile regression", ""),
+    (_FAILED, frozenset((Kind.SPEED,)), "slow-down", ""),
+    (_FAILED, frozenset((Kind.LAUNCH_COST,)), "dearer launch", "dearer launches"),
+    (_RISK, _CODE, "code risk", ""),
+    (_SLOWER, frozenset((Kind.COMPILE_TIME,)), "longer compilation", ""),
+    (frozenset((Verdict.MIXED,)), _ANY, "mixed change", ""),
+    (frozenset((Verdict.UNEXPECTED_PASS,)), _ANY, "unexpected pass", "unexpected passes"),
+)
+_GAINS = (
+    (_BETTER, frozenset((Kind.SPEED,)), "speed-up", ""),
+    (_BETTER, frozenset((Kind.LAUNCH_COST,)), "cheaper launch", "cheaper launches"),
+    (_BETTER, frozenset((Kind.COMPILE_TIME,)), "shorter compilation", ""),
+    (_BETTER, _CODE, "improvement", ""),
+)
+
+
+def _nouns(own: Sequence[Group], table: Iterable[tuple[frozenset[Verdict], frozenset[Kind], str, str]]) -> list[str]:
+    return [
+        _counted([g for g in own if g.finding.verdict in verdicts and g.finding.kind in kinds], noun, many)
+        for verdicts, kinds, noun, many in table
+    ]
 
 
 def _counted(groups: Sequence[Group], noun: str, many: str = "") -> str:

@@ -17,6 +17,7 @@ from matrix.family import examine
 from matrix.findings import number
 from matrix.judgement import Judgement, Side, judge_spot
 from matrix.kernel_pairs import same_launches
+from matrix.kinds import kind_of
 from matrix.model import CPU, Outcome, Stage, Target
 from matrix.records import Tuning, Verdict, VerdictRecord
 from matrix.speed import Speed, SpeedComparison, TimedPair, compare_speed, problems_of
@@ -211,6 +212,7 @@ def _row(
         stage=spot.stage,
         verdict=judgement.verdict,
         reason_code=str(first.reason_code),
+        kind=str(kind_of(str(first.reason_code), first.stage or spot.stage)),
         change=first.said,
         baseline_value=first.baseline_value,
         candidate_value=first.candidate_value,

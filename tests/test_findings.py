@@ -12,6 +12,7 @@ from matrix.changes import Change, Direction, encode
 from matrix.decision import by_candidate, exit_code, summarise
 from matrix.errors import ExitCode
 from matrix.findings import Finding, findings, normalised, number
+from matrix.kinds import kind_of
 from matrix.records import Verdict, VerdictRecord
 
 
@@ -61,6 +62,58 @@ def test_targets_and_params_of_one_cause_are_one_finding() -> None:
         "k: stack 0 to 8 bytes on sm_90 and sm_100 (4 cells); not on sm_80 (improved), sm_120 (flat)."
     )
     assert (first.regressed, second.regressed) == (True, False)
+
+
+def test_what_other_cells_of_the_same_targets_did_is_said_and_makes_it_mixed() -> None:
+    def timed(code: str, direction: Direction, params: str, verdict: str) -> VerdictRecord:
+        moved = change(code, 57, direction=direction, stage="timing", kernel="", text=f"{code} by 5 %")
+        return row(verdict, moved, stage="timing", params=params)
+
+    slower = [timed("slower", Direction.WORSE, f"n={n}", "regressed") for n in range(3)]
+    rows = [
+        *slower,
+        timed("faster", Direction.BETTER, "n=3", "improved"),
+        timed("equivalent", Direction.NEUTRAL, "n=4", "equal"),
+    ]
+    first, second = found(*rows)
+    assert (first.word, first.verdict, first.kind, second.word) == ("mixed", "regressed", "speed", "mixed")
+    assert first.text == "slower by 5 % on sm_90 (3 of 5 cells; the others: 1 improved, 1 flat)."
+    (alone,) = found(*slower)
+    assert (alone.word, alone.text) == ("regressed", "slower by 5 % on sm_90 (3 cells).")
+
+
+def test_a_gain_of_another_kind_makes_nothing_mixed() -> None:
+    slower = row("regressed", change("slower", 57, stage="timing"), stage="timing", params="n=1")
+    launches = change("launch_faster", 33, stage="timing", direction=Direction.BETTER)
+    first, second = found(slower, row("improved", launches, stage="timing", params="n=2"))
+    assert (first.word, first.kind) == ("regressed", "speed")
+    assert (second.word, second.kind) == ("improved", "launch cost")
+
+
+def test_what_else_got_worse_in_the_same_cells_is_said_by_its_kind() -> None:
+    slower, launch = change("slower", 57, stage="timing"), change("launch_slower", 33, stage="timing")
+    rows = [row("regressed", slower, launch, stage="timing", params="n=1"), row("regressed", slower, stage="timing")]
+    (finding,) = found(*rows)
+    assert finding.text.endswith("worse too: launch cost in 1 of them.")
+
+
+@pytest.mark.parametrize(
+    ("reason", "stage", "kind"),
+    [
+        ("import_error", "import", "import"),
+        ("compile_error", "compile", "compile"),
+        ("spills_appeared", "compile", "code risk"),
+        ("compile_time_multiplied", "compile", "compile time"),
+        ("wrong", "interpret", "correctness"),
+        ("less_accurate", "correctness", "correctness"),
+        ("slower", "timing", "speed"),
+        ("launch_slower", "timing", "launch cost"),
+        ("out_of_memory", "timing", "correctness"),
+        ("not_run", "timing", "speed"),
+    ],
+)
+def test_every_kind_of_change_has_its_word(reason: str, stage: str, kind: str) -> None:
+    assert kind_of(reason, stage) == kind
 
 
 def test_the_row_that_moved_most_is_shown() -> None:
