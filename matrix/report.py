@@ -21,6 +21,7 @@ from matrix.gaps import gaps, hazards, unfit
 from matrix.gpu_facts import gpu_facts
 from matrix.groups import Section, group
 from matrix.headline import decisions, figures, reach, short_names, title
+from matrix.ledger_view import ledger_view
 from matrix.picture import legend, panels
 from matrix.provenance import comparison, run_facts
 from matrix.resources import reports_folder
@@ -83,6 +84,7 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
         "hazards": hazards(runs),
         "unfit": unfit(runs),
         "gaps": gaps(runs),
+        "ledger": ledger_view(runs),
         "run_facts": [run_facts(run) for run in runs],
         "version": __version__,
         **_assets(),

@@ -16,10 +16,10 @@ needs, is an error: the first before anything runs, the second as an incomplete 
 from __future__ import annotations
 
 import datetime as dt
-import fnmatch
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from matrix.cellnames import matches
 from matrix.changes import Change, Direction, encode
 from matrix.errors import ConfigurationError
 from matrix.findings import REGRESSIONS, number
@@ -60,7 +60,7 @@ class Waiver:
             row.verdict in WAIVABLE
             and (not self.stages or row.stage in self.stages)
             and (not self.reasons or row.reason_code in self.reasons)
-            and any(fnmatch.fnmatchcase(name, glob) for name in _names(row) for glob in self.cells)
+            and matches(row, self.cells)
         )
 
 
@@ -89,13 +89,6 @@ def waive(rows: Sequence[VerdictRecord], waivers: Iterable[Waiver]) -> list[Verd
 def _waived(row: VerdictRecord, waivers: Sequence[Waiver]) -> VerdictRecord:
     waiver = next((waiver for waiver in waivers if waiver.covers(row)), None)
     return replace(row, waived=str(waiver)) if waiver else row
-
-
-def _names(row: VerdictRecord) -> tuple[str, ...]:
-    """The candidate's cell id, also where it has no record, its last part, and the case."""
-    point = f"{row.case}:{row.params}" if row.params else row.case
-    name = row.candidate_cell_id or f"{row.candidate}/{row.target}/{point}"
-    return name, name.rsplit("/", 1)[-1], row.case
 
 
 def _waiver(table: Table, today: dt.date) -> Waiver:
@@ -145,7 +138,7 @@ def _unused(rows: Sequence[VerdictRecord], waiver: Waiver) -> VerdictRecord:
         target=CPU,
         case="",
         params="",
-        stage="",
+        stage=Stage.IMPORT,  # of no cell, like everything that is wrong before a cell is reached
         verdict=Verdict.INCOMPLETE,
         reason_code=UNUSED,
         change=change.said,

@@ -117,6 +117,25 @@ def test_a_sign_off_wants_every_cell_judged_or_waived(reduction: Project) -> Non
     assert done.stderr.count("expired on 2025-12-31") == 2
 
 
+def test_a_hypothesis_is_written_before_a_run_and_filled_by_it(reduction: Project) -> None:
+    sentence = "because TMA reductions changed, changing Triton to 3.6.0 should double barriers without spills"
+    done = reduction.matrix("hypothesis", sentence, "--cases", "column_max*:*fp16,block_m=16*")
+    assert "double barriers (barriers)" in done.stdout, done.stderr
+    assert reduction.matrix(*reduction_arguments()).returncode == ExitCode.REGRESSED
+    rows = pd.read_parquet(reduction.latest / "ledger.parquet")
+    assert rows.kind.tolist()[0] == "hypothesis"
+    filled = rows[rows.kind == "result"]
+    assert set(filled.run_id) == {reduction.latest.resolve().name}
+    by_case = filled.assign(case=filled.workload.str.extract(r"/(column_max\w+):")[0]).groupby("case")
+    # The pointer twin shows that it is not the release alone; values are not checked by a run that only compiles.
+    assert set(by_case.get_group("column_max_tma").verdict) == {"undecided"}
+    assert set(by_case.get_group("column_max_tma").reason) == {"values not checked"}
+    assert set(by_case.get_group("column_max_pointer").verdict) == {"refuted"}
+    assert json.loads(by_case.get_group("column_max_tma").counters.iloc[0])["barriers"] == [5.0, 10.0]
+    assert "undecided" in reduction.matrix("hypothesis").stdout
+    assert reduction.matrix("verify", str(reduction.latest)).returncode == ExitCode.CLEAN
+
+
 def test_globs_that_match_nothing_are_a_usage_error(reduction: Project) -> None:
     latest = reduction.latest.resolve()
     done = reduction.matrix(*reduction_arguments(), "--cases", "column_maxi*")
