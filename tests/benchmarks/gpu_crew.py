@@ -66,18 +66,20 @@ def timed_cells(target: str) -> list[Timed]:
 
     So that a run that ends early has seen as many different kernels as it could.
     """
-    with tempfile.TemporaryDirectory() as folder, _collector(Path(folder)) as crew:
-        parts = {
-            path: crew.ask("collect", {"op": "collect", "path": str(path)}) for path in sorted(KERNELS.glob("*.py"))
-        }
     found = [
         (number, Timed(path=str(path), case=case["name"], params=params))
-        for path, part in parts.items()
-        for case in part.get("cases", ())
+        for path, case in collected(sorted(KERNELS.glob("*.py")))
         if not case["targets"] or target in case["targets"]
         for number, params in enumerate(case["points"]["timing"])
     ]
     return [cell for _, cell in sorted(found, key=lambda each: each[0])]
+
+
+def collected(paths: Sequence[Path]) -> list[tuple[Path, dict[str, Any]]]:
+    """The cases of these files as this interpreter collects them; a file that it cannot import has none."""
+    with tempfile.TemporaryDirectory() as folder, _collector(Path(folder)) as crew:
+        parts = {path: crew.ask("collect", {"op": "collect", "path": str(path)}) for path in paths}
+    return [(path, case) for path, part in parts.items() for case in part.get("cases", ())]
 
 
 def _collector(scratch: Path) -> Crew:
