@@ -12,10 +12,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matrix.arm_table import clock, interval, rate, samples, spread
-from matrix.model import DIMENSIONS, Outcome, Stage, Target
+from matrix.model import DIMENSIONS, Outcome, Stage
 from matrix.store import read_counters
 from matrix.timed_cells import arms_of
-from matrix.wording import LOOKS, RANK, duration, listing, microseconds, number, percent, phrase, plural, times
+from matrix.wording import (
+    LOOKS,
+    RANK,
+    by_target,
+    duration,
+    listing,
+    microseconds,
+    number,
+    percent,
+    phrase,
+    plural,
+    times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +76,7 @@ class Figures:
         for row in run.dimensions:
             self._dimensions[row.cell_id].append(row)
         self._counted = frozenset(row.cell_id for row in read_counters(run.path) if row.outcome == Outcome.PASSED)
-        self._timed = frozenset(row.target for row in run.verdicts if row.stage == Stage.TIMING)
+        self._timed = by_target(arm.target for arm in run.timings)
 
     def of(self, candidate: str) -> list[Stated]:
         """All that was timed of a candidate, worst verdict first, then as in the run."""
@@ -140,14 +152,13 @@ class Figures:
         rows = {row.dimension: row.outcome for row in self._dimensions.get(untuned(arm), ())}
         untried = (Outcome.NOT_RUN, Outcome.REFUSED, Outcome.INVALID)
         dimensions = [phrase(name) for name in DIMENSIONS if name not in rows or rows[name] in untried]
-        targets = [str(target) for target in Target if str(target) not in self._timed]
         told = (
             f"correctness: {listing(dimensions, limit=len(dimensions))}" if dimensions else "",
             "" if arm.cell_id in self._counted else "hardware counters",
-            f"time on {listing(targets)}" if targets else "",
+            f"time on any target but {listing(self._timed)}",
             "" if arm.warm_median_us is not None else "a warm cache",
         )
-        return f"{'; '.join(filter(None, told)) or 'Nothing of what this program knows'}."
+        return f"{'; '.join(filter(None, told))}."
 
 
 def untuned(arm: ArmRecord) -> str:
@@ -206,8 +217,12 @@ def _repetition(arm: ArmRecord) -> str:
 
 
 def _repeated(arm: ArmRecord) -> Iterator[str]:
-    warm = (arm.parameters or {}).get("warmup_calls")
-    yield f"{warm} warm-up calls" if warm else "warmed up before the first sample, the number of calls not recorded"
+    warm = arm.warmup_us
+    yield (
+        f"{warm / 1e3:,.0f} ms of GPU time in warm-ups, over all arms"
+        if warm
+        else "warmed up before the first sample, how long is not recorded"
+    )
     yield f"first call ({duration(arm.first_call_seconds)}, compilation included) left out"
     yield f"{samples(arm)} samples in {plural(arm.rounds, 'round')} of {plural(arm.blocks, 'block')}"
     yield f"ended: {arm.stopped}"

@@ -146,7 +146,7 @@ def _gpu_meta(station: Station, timings: Timings) -> dict[str, Any]:
         "timing_wall_s": sum(arm.wall_seconds for arm in cells),
         "arms_gpu_s": sum(arm.arms_us for arm in cells) / 1e6,
         "flushes_gpu_s": sum(arm.gpu_us - arm.arms_us for arm in cells) / 1e6,
-        "warmups_gpu_s": sum(arm.warmup_us for arm in cells) / 1e6,
+        "warmups_gpu_s": sum(arm.warmup_us or 0.0 for arm in cells) / 1e6,
         "setup_s": sum(arm.setup_seconds for arm in cells),
     }
 

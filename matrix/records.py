@@ -288,7 +288,7 @@ class ArmRecord:
     # Of the whole cell, all arms: GPU time with flushes, in samples alone; wall time, and of that the set-up's.
     gpu_us: float
     arms_us: float
-    warmup_us: float
+    warmup_us: float | None  # unknown in a table from before it was kept
     wall_seconds: float
     setup_seconds: float
     stopped: str  # decided, budget or looks
