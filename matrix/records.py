@@ -288,7 +288,6 @@ class ArmRecord:
     # Of the whole cell, all arms: GPU time with flushes, in samples alone; wall time, and of that the set-up's.
     gpu_us: float
     arms_us: float
-    warmup_us: float | None  # unknown in a table from before it was kept
     wall_seconds: float
     setup_seconds: float
     stopped: str  # decided, budget or looks
@@ -298,6 +297,7 @@ class ArmRecord:
     cycles_error: float | None = None
     looks: int | None = None
     method_version: int | None = None
+    warmup_us: float | None = None  # of the whole cell, all arms, as gpu_us
     parameters: dict[str, object] | None = None  # of the measurement: looks, margin, alpha, samples ...
 
 
