@@ -6,8 +6,9 @@ Every rule of the judge speaks in :class:`Change`; a verdict row keeps all of it
 from __future__ import annotations
 
 import enum
+import functools
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,7 +70,16 @@ class Change:
 
 def encode(changes: Iterable[Change]) -> str:
     """The ``detail`` column of a verdict row."""
-    return json.dumps([asdict(change) for change in changes], ensure_ascii=False)
+    return _encoded(tuple(changes))
+
+
+@functools.lru_cache(maxsize=4096)
+def _encoded(changes: tuple[Change, ...]) -> str:
+    # Not asdict(): it copies every value, and there is a row for each cell of a night.
+    return json.dumps([{name: getattr(change, name) for name in _NAMES} for change in changes], ensure_ascii=False)
+
+
+_NAMES = tuple(field.name for field in fields(Change))
 
 
 def decode(detail: str) -> list[Change]:

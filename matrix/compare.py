@@ -34,7 +34,7 @@ def judge_again(
 
     Raises :class:`UsageError` where an environment is in none of the runs.
     """
-    runs = load_all(run_dirs)
+    runs = load_all(run_dirs, judged=False)
     known = {name: entry for run in runs for name, entry in run.environments.items()}
     names = {name: _full_id(name, known) for name in (baseline, *candidates)}
     expectations = {

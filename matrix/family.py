@@ -117,7 +117,8 @@ class _Family:
         self._allowed = np.maximum(math.log(thresholds.slower_ratio), 2 * self._floor)
         self._estimate = _column(arms, lambda arm: math.log(arm.ratio) if arm.ratio else 0.0)
         blocks = _column(arms, lambda arm: arm.blocks)
-        known = {id(pair.noise): process_noise(pair.noise, thresholds.process_noise) for pair in pairs}
+        runs = {id(pair.noise): pair.noise for pair in pairs}
+        known = {key: process_noise(noise, thresholds.process_noise) for key, noise in runs.items()}
         noise = [known[id(pair.noise)] for pair in pairs]
         self._process, own = _column(noise, lambda one: one.error), _column(noise, lambda one: one.freedom)
         sampling = _column(arms, lambda arm: _error(arm.standard_error, arm.ratio, arm.blocks))

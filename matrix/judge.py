@@ -31,18 +31,15 @@ if TYPE_CHECKING:
     from matrix.thresholds import Thresholds
 
 NOTHING_RUN = "nothing_run"
-_TEMPLATE = VerdictRecord(
-    run_id="",
-    baseline="",
-    candidate="",
-    target="",
-    case="",
-    params="",
-    stage="",
-    verdict=Verdict.INCOMPLETE,
-    reason_code="",
-    change="",
-)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Whose verdicts these are."""
+
+    run_id: str
+    baseline: str
+    candidate: str
 
 
 class Spot(NamedTuple):
@@ -58,10 +55,10 @@ class Spot(NamedTuple):
 class Arm:
     """One environment's records, by spot; ``imports`` by case."""
 
-    cells: Mapping[Spot, CellRecord]
-    kernels: Mapping[Spot, Sequence[KernelRecord]]
-    dimensions: Mapping[Spot, Sequence[DimensionRecord]]
-    imports: Mapping[str, CellRecord]
+    cells: dict[Spot, CellRecord]
+    kernels: dict[Spot, list[KernelRecord]]
+    dimensions: dict[Spot, list[DimensionRecord]]
+    imports: dict[str, CellRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,41 +88,44 @@ def judge(  # noqa: PLR0913 - everything that a run knows
     Of several records of one cell and stage the last one counts. A candidate that nobody ran, with nothing
     on the baseline's side either, still gets one incomplete row.
     """
-    arms = {name: _arm(name, cells, kernels, dimensions) for name in (baseline, *candidates)}
+    arms = _arms((baseline, *candidates), cells, kernels, dimensions)
     rules = Rules(expectations=expectations, thresholds=thresholds, pairs=ArmPairs(timings))
     rows: list[VerdictRecord] = []
     for candidate in candidates:
-        template = replace(_TEMPLATE, run_id=run_id, baseline=baseline, candidate=candidate)
-        rows += _candidate_rows(template, arms[baseline], arms[candidate], rules)
+        place = Place(run_id=run_id, baseline=baseline, candidate=candidate)
+        rows += _candidate_rows(place, arms[baseline], arms[candidate], rules)
     return number(rows)
 
 
-def _candidate_rows(template: VerdictRecord, baseline: Arm, candidate: Arm, rules: Rules) -> list[VerdictRecord]:
+def _candidate_rows(place: Place, baseline: Arm, candidate: Arm, rules: Rules) -> list[VerdictRecord]:
     spots = sorted({*baseline.cells, *candidate.cells}, key=_in_order)
     if not spots:
-        return [_row(template, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
-    rules = replace(rules, timed=_timed(template, spots, rules))
+        return [_row(place, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
+    rules = replace(rules, timed=_timed(place, spots, rules))
     rows = []
     for spot in spots:
         one, other = _side(baseline, spot), _side(candidate, spot)
         expectations = rules.expectations.get(spot.case, ())
-        speed = _speed(spot, rules) if spot.stage == Stage.TIMING else None
+        if spot.stage != Stage.TIMING:
+            judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds)
+            rows.append(_row(place, spot, judgement, one, other))
+            continue
+        speed = _speed(spot, rules)
         judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds, speed=speed)
-        row = _row(template, spot, judgement, one, other)
-        if speed is not None:
-            ran = one.outcome is other.outcome is Outcome.PASSED
-            row = _with_speed(row, speed if ran else _untimed(row), _unchanged(baseline, candidate, spot))
-        rows.append(row)
+        if not one.outcome is other.outcome is Outcome.PASSED:
+            speed = _untimed(judgement)
+        unchanged = _unchanged(baseline, candidate, spot)
+        rows.append(_row(place, spot, judgement, one, other, speed, unchanged=unchanged))
     return rows
 
 
-def _timed(template: VerdictRecord, spots: Sequence[Spot], rules: Rules) -> dict[Spot, TimedPair]:
+def _timed(place: Place, spots: Sequence[Spot], rules: Rules) -> dict[Spot, TimedPair]:
     """Every timed pair of this comparison; those without a problem are tested together."""
     found: dict[Spot, ArmPair] = {}
     for spot in spots:
         if spot.stage == Stage.TIMING:
-            place = {"case": spot.case, "target": spot.target, "params": spot.params}
-            pair = rules.pairs.find(template.baseline, template.candidate, **place)
+            where = {"case": spot.case, "target": spot.target, "params": spot.params}
+            pair = rules.pairs.find(place.baseline, place.candidate, **where)
             if pair is not None:
                 found[spot] = pair
     sound = [spot for spot, pair in found.items() if not problems_of(pair)]
@@ -147,14 +147,10 @@ def _unchanged(baseline: Arm, candidate: Arm, spot: Spot) -> bool:
     return same_launches(baseline.kernels.get(code, ()), candidate.kernels.get(code, ()))
 
 
-def _with_speed(row: VerdictRecord, speed: SpeedComparison, unchanged: bool) -> VerdictRecord:
-    return replace(row, negative_control=unchanged, **speed.columns())  # type: ignore[arg-type]  # by name
-
-
-def _untimed(row: VerdictRecord) -> SpeedComparison:
+def _untimed(judgement: Judgement) -> SpeedComparison:
     """Where outcomes decide, nothing was timed that counts."""
-    speed = Speed.INVALID if row.reason_code == Outcome.INVALID else Speed.NOT_RUN
-    return SpeedComparison(verdict=row.verdict, changes=(), speed=speed)
+    speed = Speed.INVALID if judgement.changes[0].reason_code == Outcome.INVALID else Speed.NOT_RUN
+    return SpeedComparison(verdict=judgement.verdict, changes=(), speed=speed)
 
 
 def _nothing_run() -> Judgement:
@@ -162,33 +158,32 @@ def _nothing_run() -> Judgement:
     return Judgement(verdict=Verdict.INCOMPLETE, changes=(change,))
 
 
-def _arm(
-    environment: str,
+def _arms(
+    names: Iterable[str],
     cells: Iterable[CellRecord],
     kernels: Iterable[KernelRecord],
     dimensions: Iterable[DimensionRecord],
-) -> Arm:
-    own = [cell for cell in cells if cell.environment == environment]
-    evidence: dict[Spot, list[KernelRecord]] = defaultdict(list)
+) -> dict[str, Arm]:
+    """Every environment's records, each table gone through once."""
+    arms = {name: Arm(cells={}, kernels=defaultdict(list), dimensions=defaultdict(list), imports={}) for name in names}
+    for cell in cells:
+        if arm := arms.get(cell.environment):
+            arm.cells[Spot(cell.case, cell.target, cell.params, cell.stage)] = cell
+            if cell.stage == Stage.IMPORT:
+                arm.imports[cell.case] = cell
     for kernel in kernels:
-        if kernel.environment == environment:
-            evidence[Spot(kernel.case, kernel.target, kernel.params, Stage.COMPILE)].append(kernel)
-    seen: dict[Spot, list[DimensionRecord]] = defaultdict(list)
+        if arm := arms.get(kernel.environment):
+            arm.kernels[Spot(kernel.case, kernel.target, kernel.params, Stage.COMPILE)].append(kernel)
     for row in dimensions:
-        if row.environment == environment:
-            seen[Spot(row.case, row.target, row.params, Stage.CORRECTNESS)].append(row)
-    return Arm(
-        cells={Spot(cell.case, cell.target, cell.params, cell.stage): cell for cell in own},
-        kernels=evidence,
-        dimensions=seen,
-        imports={cell.case: cell for cell in own if cell.stage == Stage.IMPORT},
-    )
+        if arm := arms.get(row.environment):
+            arm.dimensions[Spot(row.case, row.target, row.params, Stage.CORRECTNESS)].append(row)
+    return arms
 
 
 def _side(arm: Arm, spot: Spot) -> Side:
     cell = arm.cells.get(spot)
     imported = arm.imports.get(spot.case)
-    outcome = Outcome(cell.outcome) if cell else None
+    outcome = _OUTCOMES[cell.outcome] if cell else None
     if imported and imported.outcome != Outcome.PASSED and outcome in (None, Outcome.NOT_RUN, Outcome.IMPORT_ERROR):
         return Side(outcome=Outcome(imported.outcome), stage=Stage.IMPORT, cell=imported, kernels=())
     return Side(
@@ -201,11 +196,20 @@ def _side(arm: Arm, spot: Spot) -> Side:
 
 
 def _row(
-    template: VerdictRecord, spot: Spot, judgement: Judgement, baseline: Side | None, candidate: Side | None
+    place: Place,
+    spot: Spot,
+    judgement: Judgement,
+    baseline: Side | None,
+    candidate: Side | None,
+    speed: SpeedComparison | None = None,
+    *,
+    unchanged: bool | None = None,
 ) -> VerdictRecord:
     first = judgement.changes[0]
-    return replace(
-        template,
+    return VerdictRecord(
+        run_id=place.run_id,
+        baseline=place.baseline,
+        candidate=place.candidate,
         case=spot.case,
         target=spot.target,
         params=spot.params,
@@ -223,6 +227,8 @@ def _row(
         baseline_cell_id=_cell_id(baseline),
         candidate_cell_id=_cell_id(candidate),
         detail=encode(judgement.changes),
+        negative_control=unchanged,
+        **(speed.columns() if speed else {}),
     )
 
 
@@ -234,6 +240,7 @@ def _cell_id(side: Side | None) -> str:
     return side.cell.cell_id if side and side.cell else ""
 
 
+_OUTCOMES = {str(outcome): outcome for outcome in Outcome}
 _TARGET_ORDER = (CPU, *(str(target) for target in Target))
 _STAGE_ORDER = tuple(str(stage) for stage in Stage)
 

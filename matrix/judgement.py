@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,7 @@ def judge_spot(
 
     ``speed`` is the verdict on time, which counts where both sides were timed.
     """
-    comparison = outcomes.compare(baseline.outcome, candidate.outcome)
-    change = replace(comparison.change, stage=_stage_of(baseline, candidate), cause=_cause(baseline, candidate))
-    judgement = Judgement(verdict=comparison.verdict, changes=(change,))
-    if comparison.change.reason_code == outcomes.FAILING_IN_BOTH and Stage.IMPORT in (baseline.stage, candidate.stage):
-        # However a case failed to import (a time-out, a crash), it was never put to the test.
-        judgement = replace(judgement, verdict=Verdict.INCOMPLETE)
+    judgement = _by_outcomes(baseline, candidate)
     passed = baseline.outcome is candidate.outcome is Outcome.PASSED
     if passed and stage == Stage.COMPILE:
         judgement = _judge_code(baseline.kernels, candidate.kernels, thresholds)
@@ -73,7 +69,23 @@ def judge_spot(
         judgement = Judgement(verdict=speed.verdict, changes=speed.changes)
     elif stage == Stage.CORRECTNESS and not _undecided(judgement):
         judgement = _judge_values(judgement, baseline, candidate, thresholds)
-    return _expected(judgement, baseline, candidate, expectations)
+    told = [each for each in expectations if each.stage in (stage, baseline.stage, candidate.stage)]
+    return _expected(judgement, baseline, candidate, told) if told else judgement
+
+
+def _by_outcomes(baseline: Side, candidate: Side) -> Judgement:
+    stage = _stage_of(baseline, candidate)
+    judgement = _compared(baseline.outcome, candidate.outcome, stage, _cause(baseline, candidate))
+    if judgement.changes[0].reason_code == outcomes.FAILING_IN_BOTH and stage == Stage.IMPORT:
+        # However a case failed to import (a time-out, a crash), it was never put to the test.
+        return replace(judgement, verdict=Verdict.INCOMPLETE)
+    return judgement
+
+
+@functools.lru_cache(maxsize=1024)  # of most cells it is that both pass
+def _compared(baseline: Outcome | None, candidate: Outcome | None, stage: str, cause: str) -> Judgement:
+    comparison = outcomes.compare(baseline, candidate)
+    return Judgement(verdict=comparison.verdict, changes=(replace(comparison.change, stage=stage, cause=cause),))
 
 
 def _judge_values(judgement: Judgement, baseline: Side, candidate: Side, thresholds: Thresholds) -> Judgement:
@@ -111,6 +123,7 @@ def _direction_verdict(changes: Iterable[Change]) -> Verdict:
     return Verdict.IMPROVED if Direction.BETTER in directions else Verdict.CHANGED
 
 
+@functools.cache
 def _single(verdict: Verdict, reason_code: str, text: str, severity: int = 0) -> Judgement:
     change = Change(
         reason_code=reason_code,
@@ -132,7 +145,7 @@ def _expected(judgement: Judgement, baseline: Side, candidate: Side, expectation
     | passes | failed as expected | known |
     | code changed as expected | | known, if no other change is left to decide |
     """
-    if not expectations or candidate.cell is None or baseline.cell is None or _undecided(judgement):
+    if candidate.cell is None or baseline.cell is None or _undecided(judgement):
         return judgement
     foreseen = _met(expectations, candidate)
     if foreseen is not None:

@@ -39,15 +39,23 @@ def compare_kernels(
     baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord], thresholds: Thresholds
 ) -> KernelComparison:
     before, after = _identified(baseline), _identified(candidate)
+    if before.keys() == after.keys() and all(identical(before[key].facts, after[key].facts) for key in before):
+        return KernelComparison(
+            identical=True, changes=tuple(_in_compile_time(before.values(), after.values(), thresholds))
+        )
     pairs = [(before[key], after[key]) for key in before if key in after]
     gone = [record for key, record in before.items() if key not in after]
     new = [record for key, record in after.items() if key not in before]
     found = _folded(pairs, thresholds) + _unmatched(gone, new)
-    seconds = [sum(_seconds(record) for record in side) for side in zip(*pairs, strict=True)]
-    if seconds:
-        found += compile_time_changes(seconds[0], seconds[1], thresholds)
-    same = not (gone or new) and all(identical(one.facts, other.facts) for one, other in pairs)
-    return KernelComparison(identical=same, changes=tuple(sorted(found, key=_worst_first)))
+    found += _in_compile_time((one for one, _ in pairs), (other for _, other in pairs), thresholds)
+    return KernelComparison(identical=False, changes=tuple(sorted(found, key=_worst_first)))
+
+
+def _in_compile_time(
+    baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord], thresholds: Thresholds
+) -> list[Change]:
+    """Of kernels that both sides have."""
+    return compile_time_changes(sum(map(_seconds, baseline)), sum(map(_seconds, candidate)), thresholds)
 
 
 def same_launches(baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord]) -> bool:
@@ -67,6 +75,9 @@ def _geometry(record: KernelRecord) -> tuple[object, ...]:
 
 
 def _identified(records: Iterable[KernelRecord]) -> dict[Identity, KernelRecord]:
+    records = list(records)
+    if len(records) == 1:
+        return {(records[0].kernel, records[0].config, 0): records[0]}
     seen: dict[tuple[str, str], int] = defaultdict(int)
     identified: dict[Identity, KernelRecord] = {}
     for record in sorted(records, key=lambda record: (record.config, record.index)):

@@ -24,6 +24,7 @@ nothing to it. What is not known on one side alone is incomplete, never a pass.
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
@@ -108,6 +109,7 @@ class Comparison:
     change: Change
 
 
+@functools.cache  # of few words, asked for every cell
 def compare(baseline: Outcome | None, candidate: Outcome | None) -> Comparison:
     """The candidate's outcome against the baseline's at the same stage; None where there is no record."""
     before, after = meaning(baseline), meaning(candidate)

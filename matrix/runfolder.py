@@ -6,12 +6,12 @@ Nothing here needs the machine that made the run, so a report can be rendered an
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from matrix.artifacts import Artifacts
 from matrix.errors import StorageError
-from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, RoundRecord, Verdict, VerdictRecord
+from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, RoundRecord, VerdictRecord
 from matrix.store import (
     SCHEMA_VERSION,
     read_cells,
@@ -75,22 +75,25 @@ class RunFolder:
         return Artifacts(self.path / "artifacts").get(digest).decode("utf-8", errors="replace")
 
 
-def load(path: Path) -> RunFolder:
-    """Read the run in this folder; :class:`StorageError` names the file that is missing, cut or foreign."""
+def load(path: Path, *, judged: bool = True) -> RunFolder:
+    """Read the run in this folder; :class:`StorageError` names the file that is missing, cut or foreign.
+
+    Without its verdicts where it is not ``judged``, or is to be judged anew.
+    """
     return RunFolder(
         path=path,
         meta=_meta(path / "run.json"),
         cells=read_cells(path),
         kernels=read_evidence(path),
-        verdicts=[_known_verdict(path, row) for row in read_verdicts(path)],
+        verdicts=read_verdicts(path) if judged else (),
         dimensions=read_dimensions(path),
         timings=read_timings(path),
     )
 
 
-def load_all(paths: Sequence[Path]) -> list[RunFolder]:
+def load_all(paths: Sequence[Path], *, judged: bool = True) -> list[RunFolder]:
     """Every run once, oldest first, even where two paths lead to the same run (``latest`` and its name)."""
-    runs = {run.run_id: run for run in map(load, paths)}
+    runs = {run.run_id: run for run in (load(path, judged=judged) for path in paths)}
     return sorted(runs.values(), key=lambda run: str(run.meta.get("started_at", "")))
 
 
@@ -108,11 +111,3 @@ def _meta(path: Path) -> Mapping[str, Any]:
         hint = "read it with the triton-matrix that wrote it, or repeat the run"
         raise StorageError(f"{path} has schema {meta['schema']!r}; this version reads {SCHEMA_VERSION}", hint=hint)
     return meta
-
-
-def _known_verdict(path: Path, row: VerdictRecord) -> VerdictRecord:
-    try:
-        return replace(row, verdict=Verdict(row.verdict))
-    except ValueError as error:
-        message = f"{path / 'verdicts.parquet'} holds a verdict that this version does not know: {error}"
-        raise StorageError(message, hint="read it with the triton-matrix that wrote it") from error

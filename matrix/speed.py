@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from matrix.changes import Change, Direction
 from matrix.family import METHOD, METHOD_VERSION
@@ -38,6 +38,8 @@ from matrix.records import Decision, Tuning, Verdict
 from matrix.wording import microseconds, percent, times
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from matrix.arm_pairs import ArmPair
     from matrix.family import Tested
     from matrix.records import ArmRecord
@@ -110,12 +112,22 @@ class SpeedComparison:
     speed: Speed = Speed.NOT_RUN
     test: Tested | None = None
 
-    def columns(self) -> dict[str, object]:
+    def columns(self) -> dict[str, Any]:
         """What a verdict row says beside its verdict."""
         said = {"speed": str(self.speed), "method": METHOD, "method_version": METHOD_VERSION}
-        names = ("ratio", "allowed", "p_value", "q_value", "smallest_detectable", "parameters")
-        ends = {"ratio_low": self.test.low, "ratio_high": self.test.high} if self.test else {}
-        return {**said, **ends, **{name: getattr(self.test, name) for name in names if self.test}}
+        test = self.test
+        if test is None:
+            return said
+        return said | {
+            "ratio": test.ratio,
+            "ratio_low": test.low,
+            "ratio_high": test.high,
+            "allowed": test.allowed,
+            "p_value": test.p_value,
+            "q_value": test.q_value,
+            "smallest_detectable": test.smallest_detectable,
+            "parameters": test.parameters,
+        }
 
 
 def speed_titles() -> dict[str, str]:
@@ -221,18 +233,30 @@ def _moved(pair: ArmPair, test: Tested, reason: SpeedReason, direction: Directio
 
 def _beside(pair: ArmPair, test: Tested, reason: SpeedReason) -> str:
     """What else the sentence needs: the threshold, what could have been seen, what speaks against it."""
-    seen, allowed = test.smallest_detectable, times(test.allowed)
-    could = "; too few blocks" if seen is None else f"; a slow-down under {percent(seen)} would not have shown"
-    chance = f"; of {test.cells} cells one may differ so by chance (q = {test.q_value:.2g})"
-    return {
-        SpeedReason.SLOWER_WITHIN_THRESHOLD: f", within the threshold of {allowed}",
-        SpeedReason.FASTER_WITHIN_THRESHOLD: f", within the threshold of {times(1 / test.allowed)}",
-        SpeedReason.NOT_SLOWER: f"; whether faster by more than the threshold of {times(1 / test.allowed)} is open",
-        SpeedReason.TOO_NOISY: could,
-        SpeedReason.AT_THRESHOLD: f"; whether beyond the threshold of {allowed} is open",
-        SpeedReason.CYCLES_DISAGREE: f"; in clock cycles {times(pair.candidate.cycles_ratio)}",
-        SpeedReason.CHANCE: chance,
-    }.get(reason, "")
+    say = _ASIDES.get(reason)
+    return say(pair, test) if say else ""
+
+
+def _could(test: Tested) -> str:
+    seen = test.smallest_detectable
+    return "; too few blocks" if seen is None else f"; a slow-down under {percent(seen)} would not have shown"
+
+
+def _chance(test: Tested) -> str:
+    return f"; of {test.cells} cells one may differ so by chance (q = {test.q_value:.2g})"
+
+
+_ASIDES: Mapping[SpeedReason, Callable[[ArmPair, Tested], str]] = {
+    SpeedReason.SLOWER_WITHIN_THRESHOLD: lambda _, test: f", within the threshold of {times(test.allowed)}",
+    SpeedReason.FASTER_WITHIN_THRESHOLD: lambda _, test: f", within the threshold of {times(1 / test.allowed)}",
+    SpeedReason.NOT_SLOWER: lambda _, test: (
+        f"; whether faster by more than the threshold of {times(1 / test.allowed)} is open"
+    ),
+    SpeedReason.TOO_NOISY: lambda _, test: _could(test),
+    SpeedReason.AT_THRESHOLD: lambda _, test: f"; whether beyond the threshold of {times(test.allowed)} is open",
+    SpeedReason.CYCLES_DISAGREE: lambda pair, _: f"; in clock cycles {times(pair.candidate.cycles_ratio)}",
+    SpeedReason.CHANCE: lambda _, test: _chance(test),
+}
 
 
 def _severity(reason: SpeedReason, ratio: float) -> int:
@@ -295,8 +319,10 @@ def _in_launch(pair: ArmPair, thresholds: Thresholds) -> Change | None:
 
 
 def _drift(pair: ArmPair) -> Change | None:
+    if pair.candidate.tuning is not Tuning.RETUNED:
+        return None
     moved = drift(pair.baseline, pair.candidate)
-    if not moved or pair.candidate.tuning is not Tuning.RETUNED:
+    if not moved:
         return None
     return Change(
         reason_code=SpeedReason.CONFIGURATION_DRIFT,
@@ -335,6 +361,8 @@ def _combined(in_time: SpeedComparison, launch: Change | None, tuned: Change | N
     otherwise   regressed     improved
     ==========  ============  ============
     """
+    if launch is tuned is None:
+        return in_time
     changes = [*in_time.changes, *filter(None, (launch, tuned))]
     verdict = in_time.verdict
     if launch is not None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,14 +34,15 @@ from matrix.records import (
     Role,
     RoundRecord,
     Tuning,
+    Verdict,
     VerdictRecord,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    FlatRecord = CellRecord | VerdictRecord | DimensionRecord | ArmRecord | CounterRecord
+R = TypeVar("R")
 
 SCHEMA_VERSION = 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -49,7 +51,7 @@ _STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _TYPES = {"str": _TEXT, "int": _INT, "float": _FLOAT, "bool": pa.bool_(), "datetime": pa.timestamp("us", tz="UTC")}
 _SAMPLES = "samples_us"
-_WORDS = {"Role": Role, "Tuning": Tuning}
+_WORDS: Mapping[str, type[str]] = {"Role": Role, "Tuning": Tuning, "Verdict": Verdict}
 
 
 def _field(field: dataclasses.Field[Any]) -> pa.Field:
@@ -81,127 +83,151 @@ EVIDENCE = _schema(
 
 
 def write_cells(folder: Path, records: Sequence[CellRecord]) -> None:
-    _write(folder / "cells.parquet", CELLS, [_row(record) for record in records])
+    _write(folder / "cells.parquet", CELLS, _columns_of(CellRecord, records))
 
 
 def write_verdicts(folder: Path, records: Sequence[VerdictRecord]) -> None:
-    _write(folder / "verdicts.parquet", VERDICTS, [_row(record) for record in records])
+    _write(folder / "verdicts.parquet", VERDICTS, _columns_of(VerdictRecord, records))
 
 
 def write_evidence(folder: Path, records: Sequence[KernelRecord]) -> None:
-    _write(folder / "evidence.parquet", EVIDENCE, [_evidence_row(record) for record in records])
+    columns = _columns_of(KernelRecord, records, _FLAT) | _columns_of(KernelFacts, [record.facts for record in records])
+    for stage in _STAGES:
+        columns[f"seconds_{stage}"] = [record.seconds.get(stage) for record in records]
+    columns["seconds_total"] = [sum(record.seconds.values()) if record.seconds else None for record in records]
+    _write(folder / "evidence.parquet", EVIDENCE, columns)
 
 
 def write_dimensions(folder: Path, records: Sequence[DimensionRecord]) -> None:
     """Like the timings and the rounds, only where there are any: a host without a GPU leaves no such table."""
     if records:
-        _write(folder / "dimensions.parquet", DIMENSIONS, [_row(record) for record in records])
+        _write(folder / "dimensions.parquet", DIMENSIONS, _columns_of(DimensionRecord, records))
 
 
 def write_timings(folder: Path, records: Sequence[ArmRecord]) -> None:
     if records:
-        _write(folder / "timings.parquet", TIMINGS, [_row(record) for record in records])
+        _write(folder / "timings.parquet", TIMINGS, _columns_of(ArmRecord, records))
 
 
 def write_rounds(folder: Path, records: Sequence[RoundRecord]) -> None:
     if records:
-        _write(folder / "rounds.parquet", ROUNDS, [_round_row(record) for record in records])
+        _write(folder / "rounds.parquet", ROUNDS, _columns_of(RoundRecord, records))
 
 
 def write_counters(folder: Path, records: Sequence[CounterRecord]) -> None:
     if records:
-        _write(folder / "counters.parquet", COUNTERS, [_row(record) for record in records])
+        _write(folder / "counters.parquet", COUNTERS, _columns_of(CounterRecord, records))
 
 
 def read_cells(folder: Path) -> list[CellRecord]:
-    return [CellRecord(**row) for row in _read(folder / "cells.parquet", CELLS)]
+    return _records(CellRecord, _read(folder / "cells.parquet", CELLS))
 
 
 def read_verdicts(folder: Path) -> list[VerdictRecord]:
-    return [VerdictRecord(**row) for row in _read(folder / "verdicts.parquet", VERDICTS)]
+    path = folder / "verdicts.parquet"
+    table = _read(path, VERDICTS)
+    try:
+        return _records(VerdictRecord, table)
+    except ValueError as error:
+        message = f"{path} holds a verdict that this version does not know: {error}"
+        raise StorageError(message, hint="read it with the triton-matrix that wrote it") from error
 
 
 def read_evidence(folder: Path) -> list[KernelRecord]:
-    return [_kernel_record(row) for row in _read(folder / "evidence.parquet", EVIDENCE)]
+    table = _read(folder / "evidence.parquet", EVIDENCE)
+    seconds = zip(*(table.column(f"seconds_{stage}").to_pylist() for stage in _STAGES), strict=True)
+    spent = [{stage: value for stage, value in zip(_STAGES, row) if value is not None} for row in seconds]
+    return _records(KernelRecord, table, seconds=spent, facts=_records(KernelFacts, table))
 
 
 def read_dimensions(folder: Path) -> list[DimensionRecord]:
     """The rows, none where there is no such table; so do the timings and the rounds."""
-    rows = _read_if_there(folder / "dimensions.parquet", DIMENSIONS)
-    return [DimensionRecord(**row) for row in rows]
+    return _records_if_there(DimensionRecord, folder / "dimensions.parquet", DIMENSIONS)
 
 
 def read_timings(folder: Path) -> list[ArmRecord]:
-    rows = _read_if_there(folder / "timings.parquet", TIMINGS)
-    return [ArmRecord(**_values(ArmRecord, row)) for row in rows]
+    return _records_if_there(ArmRecord, folder / "timings.parquet", TIMINGS)
 
 
 def read_rounds(folder: Path, cells: Collection[str] | None = None) -> list[RoundRecord]:
     """All rounds, or those of these cell ids: there may be millions of samples."""
-    rows = _read_if_there(folder / "rounds.parquet", ROUNDS, cells)
-    return [RoundRecord(**_values(RoundRecord, row)) for row in rows]
+    return _records_if_there(RoundRecord, folder / "rounds.parquet", ROUNDS, cells)
 
 
 def read_counters(folder: Path) -> list[CounterRecord]:
-    rows = _read_if_there(folder / "counters.parquet", COUNTERS)
-    return [CounterRecord(**_values(CounterRecord, row)) for row in rows]
+    return _records_if_there(CounterRecord, folder / "counters.parquet", COUNTERS)
 
 
-def _row(record: FlatRecord) -> dict[str, Any]:
-    return {f.name: _scalar(getattr(record, f.name)) for f in dataclasses.fields(record)}
+def _columns_of(kind: type[Any], records: Sequence[Any], without: Collection[str] = ()) -> dict[str, list[Any]]:
+    """The records by column; what is structured as JSON, samples as they are."""
+    columns = {}
+    for field in dataclasses.fields(kind):
+        if field.name not in without:
+            values = list(map(attrgetter(field.name), records))
+            columns[field.name] = _texts(values) if _is_structured(field) else values
+    return columns
 
 
-def _scalar(value: Any) -> Any:
-    return value if not isinstance(value, (dict, list)) else json.dumps(value)
+def _texts(values: Sequence[Any]) -> list[str | None]:
+    """JSON; of an object that many records share, once."""
+    known: dict[int, str | None] = {id(None): None}
+    for value in values:
+        if id(value) not in known:
+            known[id(value)] = json.dumps(value)
+    return [known[id(value)] for value in values]
 
 
-def _round_row(record: RoundRecord) -> dict[str, Any]:
-    row = {f.name: _scalar(getattr(record, f.name)) for f in dataclasses.fields(record) if f.name != _SAMPLES}
-    return {**row, _SAMPLES: record.samples_us}
+def _is_structured(field: dataclasses.Field[Any]) -> bool:
+    return str(field.type).startswith(("dict", "list")) and field.name != _SAMPLES
 
 
-def _evidence_row(record: KernelRecord) -> dict[str, Any]:
-    flat = [f.name for f in dataclasses.fields(record) if f.name not in _FLAT]
-    row = {name: _scalar(getattr(record, name)) for name in flat}
-    row |= {f.name: _scalar(getattr(record.facts, f.name)) for f in dataclasses.fields(record.facts)}
-    row |= {f"seconds_{stage}": record.seconds.get(stage) for stage in _STAGES}
-    row["seconds_total"] = sum(record.seconds.values()) if record.seconds else None
-    return row
+def _records_if_there(kind: type[R], path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> list[R]:
+    return _records(kind, _read(path, schema, cells)) if path.exists() else []
 
 
-def _kernel_record(row: dict[str, Any]) -> KernelRecord:
-    values = {f.name: _value(f, row[f.name]) for f in dataclasses.fields(KernelRecord) if f.name not in _FLAT}
-    facts = {f.name: _value(f, row[f.name]) for f in dataclasses.fields(KernelFacts)}
-    seconds = {s: row[f"seconds_{s}"] for s in _STAGES if row[f"seconds_{s}"] is not None}
-    return KernelRecord(**values, seconds=seconds, facts=KernelFacts(**facts))
+def _records(kind: type[R], table: pa.Table, **given: Sequence[Any]) -> list[R]:
+    """A record for each row. Equal texts and equal structures are one object in all records: there are millions."""
+    fields = [field for field in dataclasses.fields(kind) if field.name not in given]  # type: ignore[arg-type]
+    columns = [*(_decoded(table.column(field.name), field) for field in fields), *given.values()]
+    names = (*(field.name for field in fields), *given)
+    return [kind(**dict(zip(names, row))) for row in zip(*columns, strict=True)]
 
 
-def _values(record: type[ArmRecord | RoundRecord | CounterRecord], row: dict[str, Any]) -> dict[str, Any]:
-    return {field.name: _value(field, row[field.name]) for field in dataclasses.fields(record)}
-
-
-def _value(field: dataclasses.Field[Any], value: Any) -> Any:
+def _decoded(column: pa.ChunkedArray, field: dataclasses.Field[Any]) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())  # without Arrow's detour through pandas
+        return _shared(column, lambda value: _EPOCH + datetime.timedelta(microseconds=value))
+    if _is_structured(field):
+        return _shared(column, json.loads)
     if str(field.type) in _WORDS:
-        return _WORDS[str(field.type)](value)
-    structured = str(field.type).startswith(("dict", "list"))
-    return json.loads(value) if structured and isinstance(value, str) else value
+        return _shared(column, _WORDS[str(field.type)])
+    if pa.types.is_string(column.type):
+        return _shared(column, str)
+    values: list[Any] = column.to_pylist()
+    return values
 
 
-def _write(path: Path, schema: pa.Schema, rows: list[dict[str, Any]]) -> None:
+def _shared(column: pa.ChunkedArray, decode: Callable[[Any], Any]) -> list[Any]:
+    """Every distinct value decoded once."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):  # of no chunk at all
+        encoded = pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([]).dictionary_encode()
+    values = [decode(value) for value in encoded.dictionary.to_pylist()]
+    return [None if index is None else values[index] for index in encoded.indices.to_pylist()]
+
+
+def _write(path: Path, schema: pa.Schema, columns: Mapping[str, list[Any]]) -> None:
     partial = path.with_suffix(".partial")
     try:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), partial, compression="zstd")
+        arrays = [pa.array(columns[field.name], field.type) for field in schema]
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), partial, compression="zstd")
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise storage_error(path, error) from error
 
 
-def _read_if_there(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> Iterable[dict[str, Any]]:
-    return _read(path, schema, cells) if path.exists() else ()
-
-
-def _read(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> list[dict[str, Any]]:
+def _read(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> pa.Table:
     """The rows of a table of ours. Raises :class:`StorageError` for a missing, damaged or foreign file."""
     try:
         table = pq.ParquetFile(path).read()  # pq.read_table would import pandas, which takes a second
@@ -223,16 +249,4 @@ def _read(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -
         table = table.append_column(field, pa.nulls(len(table), field.type))
     if cells is not None:
         table = table.filter(pc.is_in(table.column("cell_id"), pa.array(sorted(cells), pa.string())))
-    return _rows(table.select(schema.names))
-
-
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The table as dictionaries; times without Arrow's detour through pandas."""
-    for index, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            table = table.set_column(index, field.name, table.column(index).cast(pa.int64()))
-    rows: list[dict[str, Any]] = table.to_pylist()
-    times = [name for name in table.column_names if name == "started_at"]
-    for row in rows:
-        row.update({name: _EPOCH + datetime.timedelta(microseconds=row[name]) for name in times})
-    return rows
+    return table.select(schema.names)
