@@ -15,7 +15,7 @@ import click
 import matrix
 from matrix import config
 from matrix.errors import ExitCode, UsageError
-from matrix.model import Stage, Target
+from matrix.model import DEFAULT_TARGETS, Stage, Target
 from matrix.plan import GPU_STAGES, HOST_STAGES, Request, find_case_files
 from matrix.progress import Board, wants_colour
 from matrix.resources import catalogue_folder, kernels_folder, sample_folder
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from matrix.config import Configuration
     from matrix.gpu_stages import GpuHost
+    from matrix.history import History
     from matrix.waivers import Waiver
 
 
@@ -139,7 +140,9 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--baseline", metavar="ENV", help="Environment to compare with: a version, an id, a glob."),
         click.option("--candidate", type=Commas(), multiple=True, metavar="ENV,...", help="Environments to judge."),
-        click.option("--targets", type=Commas(), multiple=True, metavar="SM,...", help="sm_80, sm_90, sm_100, sm_120."),
+        click.option(
+            "--targets", type=Commas(), multiple=True, metavar="SM,...", help="By default sm_80, sm_90, sm_100, sm_120."
+        ),
         click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to run."),
         click.option(
             "--stages",
@@ -179,6 +182,7 @@ def main() -> None:
 @click.option("--fuzz", type=Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU).")
 @click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
 @_waivers_option
+@click.option("--history", "history_at", metavar="DIR-or-URL", help="Add the run to a history over nights.")
 @click.option("--catalogue", is_flag=True, help="Each documented regression on its good and its bad side: recall.")
 @click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
@@ -187,6 +191,7 @@ def run(
     fuzz: float,
     lock_clocks: int | None,
     waiver_file: Path | None,
+    history_at: str | None,
     catalogue: bool,
     as_json: bool,
     quiet: bool,
@@ -216,6 +221,7 @@ def run(
         lock_mhz=lock_clocks or 0,
         profile=profile,
         waivers=waivers,
+        history=_history(history_at),
     )
     try:
         finished = state.execute()
@@ -341,6 +347,38 @@ def report(runs: Sequence[Path], output: Path | None, sample: bool, signoff: boo
     from matrix.atomic import write_atomically
 
     write_atomically(path, render(folders).encode())
+    click.echo(path)
+
+
+@main.command()
+@click.option("--history", "history_at", metavar="DIR-or-URL", required=True, help="Where the runs were added.")
+@click.option("--add", "added", type=click.Path(path_type=Path), multiple=True, metavar="RUN", help="Add a run first.")
+@click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to draw.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page; by default trend.html.")
+@click.option("--json", "as_json", is_flag=True, help="The series as JSON on stdout, and no page.")
+def trend(
+    history_at: str, added: Sequence[Path], cases: Sequence[list[str]], output: Path | None, as_json: bool
+) -> None:
+    """Draw each case over nights, with the nights since which its level is another and what else moved then."""
+    from matrix.atomic import write_atomically
+    from matrix.history import History, selected
+    from matrix.report import render_trend
+    from matrix.runfolder import load
+    from matrix.show import rows
+    from matrix.trend_chart import trend_text
+    from matrix.trends import trends
+
+    history = History.of(history_at)
+    for run_dir in added:
+        known = "added" if history.append(load(run_dir)) else "was there already"
+        click.echo(f"{run_dir}: {known}", err=True)
+    table = selected(history.read(), _flat(cases))
+    if as_json:
+        click.echo(json.dumps(rows(trends(table)), default=str))
+        return
+    path = output or Path("trend.html")
+    write_atomically(path, render_trend(table, history.address).encode())
+    click.echo(trend_text(table, limit=40), nl=False)
     click.echo(path)
 
 
@@ -484,6 +522,12 @@ def _gpu_host() -> GpuHost:
     return GpuHost(gpus=tuple(nvml.gpus()) if nvml else (), nvml=nvml)
 
 
+def _history(address: str | None) -> History | None:
+    from matrix.history import History
+
+    return History.of(address) if address else None
+
+
 def _waivers(path: Path | None) -> tuple[Waiver, ...]:
     import datetime
 
@@ -531,7 +575,8 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
     if not files:
         raise UsageError("no case files to run", hint="name some with --kernels")
     wanted = selection["profile"].targets if selection["profile"] else ()
-    targets = _words("target", _flat(selection["targets"]) or wanted or configuration.targets, list(Target))
+    asked = _flat(selection["targets"]) or wanted or configuration.targets or tuple(map(str, DEFAULT_TARGETS))
+    targets = _words("target", asked, list(Target))
     gpu_targets = tuple(target for target in targets if target in host.targets)
     return Request(
         baseline=baseline,

@@ -38,7 +38,8 @@ class Configuration:
     """What a run starts from; the command line has the last word.
 
     ``baseline`` and ``candidates`` are names for :func:`matrix.environments.find`. ``kernels`` are folders
-    and files of cases beside the built-in ones. Empty ``targets``, ``stages`` and ``cases`` mean all.
+    and files of cases beside the built-in ones. Empty ``stages`` and ``cases`` mean all, empty ``targets`` the
+    usual four.
     """
 
     environments: tuple[Environment, ...]

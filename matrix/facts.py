@@ -16,6 +16,7 @@ from matrix.artifacts import Artifacts
 from matrix.cache import key_of
 from matrix.disassembler import version
 from matrix.evidence import EVIDENCE_VERSION, kernel_facts_batch
+from matrix.model import CPU, Target
 from matrix.recording import fact_key
 from matrix.records import KernelFacts
 
@@ -38,9 +39,11 @@ def facts_of(
     """Facts and SASS digest by :func:`matrix.recording.fact_key`."""
     kernels: dict[str, tuple[str, dict[str, Any]]] = {}
     for item in measured:
+        target = item.planned.cell.target
+        if target != CPU and Target(target).is_amd:
+            continue
         for part in item.parts:
             for kernel in part["kernels"]:
-                target = item.planned.cell.target
                 kernels.setdefault(fact_key(target, kernel), (target, kernel))
     found: dict[str, tuple[KernelFacts, str]] = {}
     for key in kernels:

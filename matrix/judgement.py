@@ -11,7 +11,7 @@ from matrix.accuracy import compare_dimensions
 from matrix.changes import Change, Direction
 from matrix.expectations import covering, met, unmet
 from matrix.kernel_pairs import compare_kernels
-from matrix.model import Outcome, Stage
+from matrix.model import Outcome, Stage, Target
 from matrix.records import Verdict
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CODE_CHANGED = "code_changed"
 CODE_IDENTICAL = "code_identical"
 EVIDENCE_MISSING = "evidence_missing"
+CODE_UNREAD = "code_unread"
 _GAP_SEVERITY = 7
 
 
@@ -63,7 +64,9 @@ def judge_spot(
     """
     judgement = _by_outcomes(baseline, candidate)
     passed = baseline.outcome is candidate.outcome is Outcome.PASSED
-    if passed and stage == Stage.COMPILE:
+    if passed and stage == Stage.COMPILE and _is_unread(candidate):
+        judgement = _single(Verdict.EQUAL, CODE_UNREAD, "both compile; code for AMD is not read")
+    elif passed and stage == Stage.COMPILE:
         judgement = _judge_code(baseline.kernels, candidate.kernels, thresholds)
     elif passed and speed is not None:
         judgement = Judgement(verdict=speed.verdict, changes=speed.changes)
@@ -71,6 +74,10 @@ def judge_spot(
         judgement = _judge_values(judgement, baseline, candidate, thresholds)
     told = [each for each in expectations if each.stage in (stage, baseline.stage, candidate.stage)]
     return _expected(judgement, baseline, candidate, told) if told else judgement
+
+
+def _is_unread(side: Side) -> bool:
+    return side.cell is not None and Target(side.cell.target).is_amd
 
 
 def _by_outcomes(baseline: Side, candidate: Side) -> Judgement:

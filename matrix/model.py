@@ -89,17 +89,27 @@ DIMENSIONS = FIRST_DIMENSIONS + FURTHER_DIMENSIONS
 
 
 class Target(Word):
-    """A GPU architecture that kernels are built for."""
+    """A GPU architecture that kernels are built for: NVIDIA's ``sm_*``, AMD's ``gfx*``."""
 
     SM_80 = "sm_80"
+    SM_86 = "sm_86"
+    SM_89 = "sm_89"
     SM_90 = "sm_90"
     SM_100 = "sm_100"
+    SM_103 = "sm_103"
     SM_120 = "sm_120"
+    SM_121 = "sm_121"
+    GFX942 = "gfx942"
+    GFX950 = "gfx950"
 
     @property
-    def arch(self) -> int:
-        """The number that ``GPUTarget("cuda", arch, 32)`` takes."""
-        return int(self.value.removeprefix("sm_"))
+    def is_amd(self) -> bool:
+        """Whether it is AMD's: compiled to its assembly, which nothing here reads."""
+        return self.value.startswith("gfx")
+
+
+# What a run is about where no target is named; the others are compiled for on request.
+DEFAULT_TARGETS = (Target.SM_80, Target.SM_90, Target.SM_100, Target.SM_120)
 
 
 # Where import and interpret run: on the CPU, once for all targets.

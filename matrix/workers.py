@@ -11,7 +11,8 @@ import tomllib
 
 from matrix.child import WorkerSpec
 from matrix.environments import child_environment
-from matrix.occupancy import target_limits
+from matrix.model import Target
+from matrix.occupancy import WARP_SIZE, target_limits
 from matrix.warm import WarmParent
 
 if TYPE_CHECKING:
@@ -126,10 +127,15 @@ def _settings(kind: str) -> dict[str, str]:
 @cache
 def profile(target: str) -> dict[str, Any]:
     """What a compile worker answers for a GPU of ``target`` that is not there."""
-    limits, gpu = target_limits(target), _gpus()[target]
+    gpu = _gpus()[target]
+    if Target(target).is_amd:
+        return {"backend": "hip", "arch": target, **gpu}
+    limits = target_limits(target)
     return {
+        "backend": "cuda",
         "name": gpu["name"],
         "arch": int(target.removeprefix("sm_")),
+        "warp_size": WARP_SIZE,
         "multiprocessors": gpu["multiprocessors"],
         "memory_bytes": gpu["memory_bytes"],
         "l2_bytes": gpu["l2_bytes"],

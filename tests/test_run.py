@@ -268,3 +268,38 @@ def test_the_source_distribution_holds_what_a_build_needs(tmp_path: Path) -> Non
     with tarfile.open(archive) as tar:
         names = {name.split("/", 1)[1] for name in tar.getnames() if "/" in name}
     assert {"noxfile.py", "kernels/softmax.py", "reports/report.html", "matrix/data/environments.toml"} <= names
+
+
+def test_targets_on_request_compile_and_are_left_out_by_default(project: Project) -> None:
+    """Wider targets: NVIDIA's have evidence; AMD's have an outcome, and their code is said not to be read."""
+    wider = ("sm_86", "sm_89", "sm_103", "sm_121", "gfx942", "gfx950")
+    arguments = (
+        "run",
+        "--no-builtin",
+        "--kernels",
+        str(KERNELS / "softmax.py"),
+        "--stages",
+        "import,compile",
+        "--json",
+    )
+    done = project.matrix(*arguments, "--targets", ",".join(wider))
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    verdicts = pd.DataFrame(json.loads(done.stdout)["verdicts"])
+    compiled = verdicts[verdicts.stage == "compile"]
+    assert set(compiled.target) == set(wider)
+    unread = compiled[compiled.target.str.startswith("gfx")]
+    assert set(unread.reason_code) == {"code_unread"}
+    evidence = pd.read_parquet(project.latest / "evidence.parquet")
+    assert set(evidence.target) == set(wider[:4])
+    assert (evidence.registers > 0).all()
+    planned = json.loads(project.matrix("plan", "--json").stdout)
+    assert planned["targets"] == ["sm_80", "sm_90", "sm_100", "sm_120"]
+
+
+def test_availability_of_wider_targets_is_known_of_the_releases(project: Project) -> None:
+    arguments = ("run", "--no-builtin", "--kernels", str(KERNELS / "vector_add.py"), "--stages", "import,compile",
+                 "--baseline", "3.6.0", "--candidate", "3.4.0", "--targets", "sm_121,gfx942", "--json")  # fmt: skip
+    verdicts = pd.DataFrame(json.loads(project.matrix(*arguments).stdout)["verdicts"])
+    compiled = verdicts[verdicts.stage == "compile"]
+    assert set(compiled.target) == {"sm_121", "gfx942"}
+    assert set(compiled.verdict) == {"known"}

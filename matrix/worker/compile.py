@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 # In the order in which the compiler makes them; "source" is not an artefact of the pipeline.
-ARTIFACTS = ("ttir", "ttgir", "llir", "ptx", "cubin")
+ARTIFACTS = ("ttir", "ttgir", "llir", "ptx", "cubin", "amdgcn", "hsaco")
 
 
 def prepare() -> None:
@@ -46,7 +46,7 @@ class Compiler:
         self._send = send
         # A kernel that several cells share is compiled once a process; its figures are kept for the rest.
         self._seconds: dict[str, dict[str, float]] = {}
-        self._ptxas = ptxas_version(profile.arch)
+        self._ptxas = ptxas_version(profile.arch) if isinstance(profile.arch, int) else ""
 
     def answer(self, request: dict[str, Any]) -> None:
         """Compile one point; parts are sent as they end, so that a later crash loses none of them."""
@@ -104,14 +104,14 @@ class Compiler:
         needs, has = kernel["shared_bytes"], self._profile.shared_per_block
         if needs <= has:
             return ""
-        return f"{kernel['name']} needs {needs} B of shared memory, sm_{self._profile.arch} has {has} B a block"
+        return f"{kernel['name']} needs {needs} B of shared memory, {self._profile.target} has {has} B a block"
 
     def _kernel(self, index: int, config: str, launch: Launch, spool: pathlib.Path) -> dict[str, Any]:
         compiled, metadata = launch.compiled, _metadata(launch.compiled)
         texts = {kind: _bytes(compiled.asm[kind]) for kind in ARTIFACTS if kind in compiled.asm}
-        ptx = texts["ptx"].decode()
-        check_arch(ptx, self._profile)
-        identity = hashlib.sha256(texts["cubin"]).hexdigest()
+        assembly, code = ("ptx", "cubin") if "ptx" in texts else ("amdgcn", "hsaco")
+        check_arch(texts[assembly].decode(), self._profile)
+        identity = hashlib.sha256(texts[code]).hexdigest()
         if launch.stage_seconds:
             self._seconds[identity] = launch.stage_seconds
         code = launch.function.fn.__code__

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 import triton
+from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -210,7 +211,7 @@ def _argument(name: str, value: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _timed_stages(seconds: dict[str, float]) -> Iterator[None]:
-    """Let the NVIDIA backend time each of its stages into ``seconds``."""
+    """Let the backend time each of its stages into ``seconds``."""
     backend = _backend_class()
     original = backend.add_stages
 
@@ -239,4 +240,5 @@ def _timed(name: str, stage: Any, seconds: dict[str, float]) -> Any:
 
 def _backend_class() -> Any:
     # Triton loads its backends as modules of its own making, so importing the module gives another class.
-    return triton.backends.backends["nvidia"].compiler
+    name = "amd" if driver.active.get_current_target().backend == "hip" else "nvidia"
+    return triton.backends.backends[name].compiler

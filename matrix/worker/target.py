@@ -26,7 +26,9 @@ class Profile:
     """What code may ask of a GPU before it launches; the figures come from the target table."""
 
     name: str
-    arch: int
+    backend: str  # "cuda", "hip"
+    arch: int | str
+    warp_size: int
     multiprocessors: int
     shared_per_block: int
     shared_per_multiprocessor: int
@@ -37,7 +39,12 @@ class Profile:
 
     @property
     def capability(self) -> tuple[int, int]:
-        return divmod(self.arch, 10)
+        """gfx942 is 9.4 to ``torch.cuda``."""
+        return divmod(self.arch if isinstance(self.arch, int) else int(self.arch[3:5]), 10)
+
+    @property
+    def target(self) -> str:
+        return f"sm_{self.arch}" if self.backend == "cuda" else str(self.arch)
 
 
 class AbsentDriver:
@@ -48,7 +55,7 @@ class AbsentDriver:
         self.utils = types.SimpleNamespace(get_device_properties=self._device_properties)
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", self._profile.arch, 32)
+        return GPUTarget(self._profile.backend, self._profile.arch, self._profile.warp_size)
 
     def get_current_device(self) -> int:
         return 0
@@ -85,7 +92,7 @@ class AbsentDriver:
             "max_shared_mem": profile.shared_per_block,
             "max_num_regs": profile.registers_per_multiprocessor,
             "multiprocessor_count": profile.multiprocessors,
-            "warpSize": 32,
+            "warpSize": profile.warp_size,
             "sm_clock_rate": 0,
             "mem_clock_rate": 0,
             "mem_bus_width": 0,
@@ -102,13 +109,13 @@ def stand_in(profile: Profile) -> None:
         multi_processor_count=profile.multiprocessors,
         total_memory=profile.memory_bytes,
         L2_cache_size=profile.l2_bytes,
-        warp_size=32,
-        max_threads_per_multi_processor=profile.warps_per_multiprocessor * 32,
+        warp_size=profile.warp_size,
+        max_threads_per_multi_processor=profile.warps_per_multiprocessor * profile.warp_size,
         regs_per_multiprocessor=profile.registers_per_multiprocessor,
         shared_memory_per_block=48 * 1024,
         shared_memory_per_block_optin=profile.shared_per_block,
         shared_memory_per_multiprocessor=profile.shared_per_multiprocessor,
-        gcnArchName="",
+        gcnArchName="" if profile.backend == "cuda" else profile.target,
     )
     answers: dict[str, Any] = {
         "is_available": lambda: True,
@@ -136,7 +143,9 @@ def stand_by() -> None:
     except RuntimeError:  # "0 active drivers"
         nobody = Profile(
             name="no GPU",
+            backend="cuda",
             arch=80,
+            warp_size=32,
             multiprocessors=1,
             shared_per_block=0,
             shared_per_multiprocessor=0,
@@ -161,9 +170,13 @@ class WrongTarget(AssertionError):
     """A kernel came back compiled for another target than this worker's."""
 
 
-def check_arch(ptx: str, profile: Profile) -> None:
-    """Raise :class:`WrongTarget` unless the PTX names the profile's architecture."""
-    line = next((text for text in ptx.splitlines() if text.startswith(".target")), "")
-    named = line.removeprefix(".target").split(",")[0].strip().rstrip("af")
-    if named != f"sm_{profile.arch}":
-        raise WrongTarget(f"asked for sm_{profile.arch}, the PTX says {line!r}")
+def check_arch(assembly: str, profile: Profile) -> None:
+    """Raise :class:`WrongTarget` unless the assembly (PTX, AMD's) names the profile's architecture."""
+    lines = (text.strip() for text in assembly.splitlines())
+    line = next((text for text in lines if text.startswith((".target", ".amdgcn_target"))), "")
+    if profile.backend == "cuda":
+        named = line.removeprefix(".target").split(",")[0].strip().rstrip("af")
+    else:
+        named = line.strip('"').partition(":")[0].rpartition("-")[2]  # amdgcn-amd-amdhsa--gfx942:sramecc+:xnack-
+    if named != profile.target:
+        raise WrongTarget(f"asked for {profile.target}, the assembly says {line!r}")

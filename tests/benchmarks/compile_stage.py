@@ -18,7 +18,7 @@ from matrix.builds import Builder
 from matrix.environments import child_environment
 from matrix.execute import Bench, collect, measure
 from matrix.host import this_host
-from matrix.model import Stage, Target
+from matrix.model import DEFAULT_TARGETS, Stage
 from matrix.plan import Request, cells_of, find_case_files
 from matrix.resources import kernels_folder
 from matrix.run import default_jobs
@@ -51,7 +51,7 @@ def main(names: list[str]) -> None:
         request = Request(
             baseline=built[0].id,
             candidates=(),
-            targets=tuple(str(target) for target in Target),
+            targets=tuple(str(target) for target in DEFAULT_TARGETS),
             case_files=files,
             stages=(Stage.COMPILE,),
         )
