@@ -135,6 +135,20 @@ _waivers_option = click.option(
 )
 
 
+class Configurations(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """``first``, ``all`` or a number, as how many; 0 is all."""
+
+    name = "configurations"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, int):
+            return value
+        known = {"all": 0, "first": 1}
+        if value not in known and not (value.isdecimal() and int(value)):
+            self.fail(f"{value!r} is none of first, all and a number from 1 on", param, ctx)
+        return known[value] if value in known else int(value)
+
+
 def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what a run is about."""
     options = [
@@ -156,6 +170,14 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path),
             multiple=True,
             help="Case files or folders of your own, beside the built-in ones.",
+        ),
+        click.option(
+            "--configs",
+            type=Configurations(),
+            default="all",
+            show_default=True,
+            metavar="first|all|N",
+            help="Of a kernel that tunes itself, the configurations to compile.",
         ),
         click.option("--no-builtin", is_flag=True, help="Leave the built-in cases out."),
         click.option("--profile", type=ProfileName(), help="quick, nightly or signoff: see README.md."),
@@ -586,6 +608,7 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
         cases=cases,
         stages=_stages(configuration, selection, gpu=bool(gpu_targets)),
         gpu_targets=gpu_targets,
+        configs=selection["configs"],
     )
 
 

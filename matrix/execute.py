@@ -223,6 +223,7 @@ def _task(bench: Bench, name: str, planned: PlannedCell) -> Task:
         "case": planned.case.name,
         "params": dict(planned.params),
         "spool": str(bench.spool),
+        "configs": planned.configs,
     }
     limit = bench.timeouts.compile if planned.stage is Stage.COMPILE else bench.timeouts.interpret
     return Task(key=name, request=request, timeout_s=limit)
@@ -242,6 +243,7 @@ def cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:
             "files": dict(planned.case.files),
             "case": planned.case.name,
             "params": dict(planned.params),
+            "configs": planned.configs,
             "start": home.spec(str(planned.stage), _target(planned)).start.get("profile"),
             "worker": worker_digest(),
         }

@@ -38,6 +38,8 @@ class Request:
     stages: tuple[Stage, ...] = HOST_STAGES
     # Of the targets, those that this host has a GPU of: where correctness and timing run.
     gpu_targets: tuple[str, ...] = ()
+    # Of a kernel that tunes itself, how many configurations are compiled; 0: all.
+    configs: int = 0
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -79,6 +81,7 @@ class PlannedCell:
     stage: Stage
     case: CaseInfo
     params: Mapping[str, Any]
+    configs: int = 0
     outcome: str = ""
     reason: str = ""
 
@@ -86,7 +89,11 @@ class PlannedCell:
 def not_run(request: Request) -> list[dict[str, str]]:
     """The stages that a run of this request leaves out, wholly or for some targets, and why."""
     found = ((stage, _absence_of(stage, request)) for stage in Stage)
-    return [{"what": str(stage), "why": why} for stage, why in found if why]
+    rows = [{"what": str(stage), "why": why} for stage, why in found if why]
+    if request.configs and Stage.COMPILE in request.stages:
+        why = f"the first {request.configs} of each kernel that tunes itself were asked for"
+        rows.append({"what": "further autotune configurations", "why": why})
+    return rows
 
 
 def _absence_of(stage: Stage, request: Request) -> str:
@@ -185,7 +192,15 @@ def _points(
         cell = Cell.of(environment, target, case.name, params)
         if selected(cell, request.cases):
             outcome = str(Outcome.UNSUPPORTED) if why else ""
-            yield PlannedCell(cell=cell, stage=stage, case=case, params=params, outcome=outcome, reason=why)
+            yield PlannedCell(
+                cell=cell,
+                stage=stage,
+                case=case,
+                params=params,
+                configs=request.configs if stage is Stage.COMPILE else 0,
+                outcome=outcome,
+                reason=why,
+            )
 
 
 def _points_of(case: CaseInfo, stage: Stage, request: Request) -> list[Mapping[str, Any]]:

@@ -136,6 +136,22 @@ def test_a_hypothesis_is_written_before_a_run_and_filled_by_it(reduction: Projec
     assert reduction.matrix("verify", str(reduction.latest)).returncode == ExitCode.CLEAN
 
 
+def test_runs_add_up_to_a_history(reduction: Project) -> None:
+    nights = reduction.root / "nights"
+    for _ in range(2):
+        assert reduction.matrix(*reduction_arguments(), "--history", str(nights)).returncode == ExitCode.REGRESSED
+    latest = reduction.latest.resolve()
+    added = reduction.matrix("trend", "--history", str(nights), "--add", str(latest))
+    assert "was there already" in added.stderr
+    rows = duckdb.sql(f"SELECT * FROM '{nights}/*/*.parquet'").df()
+    assert len(set(rows.run_id)) == 2
+    assert not rows.duplicated(["run_id", "candidate", "target", "case", "params", "stage"]).any()
+    assert rows[rows.stage == "compile"].estimate_us.notna().any()
+    page = (latest / "report.html").read_text()
+    assert "over 2 nights" in page
+    assert reduction.matrix("verify", str(latest)).returncode == ExitCode.CLEAN
+
+
 def test_globs_that_match_nothing_are_a_usage_error(reduction: Project) -> None:
     latest = reduction.latest.resolve()
     done = reduction.matrix(*reduction_arguments(), "--cases", "column_maxi*")
@@ -303,3 +319,18 @@ def test_availability_of_wider_targets_is_known_of_the_releases(project: Project
     compiled = verdicts[verdicts.stage == "compile"]
     assert set(compiled.target) == {"sm_121", "gfx942"}
     assert set(compiled.verdict) == {"known"}
+
+
+def test_of_a_kernel_that_tunes_itself_the_first_configurations_may_do(project: Project) -> None:
+    arguments = ("run", "--no-builtin", "--kernels", str(KERNELS / "matmul_autotuned.py"), "--stages", "import,compile",
+                 "--targets", "sm_90", "--json")  # fmt: skip
+    counted = {}
+    for wanted in ("first", "1", "all"):
+        done = project.matrix(*arguments, "--configs", wanted)
+        assert done.returncode in {ExitCode.CLEAN, ExitCode.REGRESSED}, done.stderr
+        verdicts = pd.DataFrame(json.loads(done.stdout)["verdicts"])
+        counted[wanted] = len(set(verdicts[verdicts.stage == "compile"].params))
+        told = [entry["what"] for entry in json.loads((project.latest / "run.json").read_text())["not_run"]]
+        assert ("further autotune configurations" in told) == (wanted != "all")
+    assert counted == {"first": 1, "1": 1, "all": 2}
+    assert project.matrix(*arguments, "--configs", "0").returncode == ExitCode.USAGE

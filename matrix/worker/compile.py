@@ -60,6 +60,7 @@ class Compiler:
             at=lambda place: self._send({"id": identity, "at": place}),
             finished=finished,
             skip=frozenset(request.get("skip", ())),
+            configs=request.get("configs", 0),
         )
         started = time.perf_counter()
         ended_outside = self._run(request, recorder)

@@ -56,11 +56,13 @@ class Recorder:
         at: Callable[[str], None],
         finished: Callable[[Part], None],
         skip: frozenset[str],
+        configs: int = 0,
     ) -> None:
         self._began = began
         self._at = at
         self._finished = finished
         self._skip = skip
+        self._most = configs or None  # of each tuned kernel; None: all
         self._labels: set[str] = set()
         self._stage_seconds: dict[str, float] = {}
         self.part = Part(config="")
@@ -114,7 +116,7 @@ class Recorder:
         self.tuned = True
         tuner.nargs = dict(zip(tuner.arg_names, args))
         outer, result = self.part, None
-        configs = _pruned(tuner, kwargs)
+        configs = _pruned(tuner, kwargs)[: self._most]
         for config, label in zip(configs, self._unique(_labels(configs))):
             if label in self._skip:
                 continue
