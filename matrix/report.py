@@ -21,22 +21,27 @@ from matrix.gaps import gaps, hazards, unfit
 from matrix.gpu_facts import gpu_facts
 from matrix.groups import Section, group
 from matrix.headline import decisions, figures, reach, short_names, title
+from matrix.history import read_copies
 from matrix.ledger_view import ledger_view
 from matrix.picture import legend, panels
 from matrix.provenance import comparison, run_facts
 from matrix.resources import reports_folder
 from matrix.runfolder import load_all
 from matrix.timed_cells import DRAWN, LISTED, timed_comparisons
+from matrix.trend_chart import trend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from matrix.cards import Card
     from matrix.groups import Group
     from matrix.runfolder import RunFolder
 
 _NAME = "report.html"
+TREND_PAGE = 400  # series that a page of trends draws
 
 
 def render(run_dirs: Sequence[Path]) -> str:
@@ -85,10 +90,17 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
         "unfit": unfit(runs),
         "gaps": gaps(runs),
         "ledger": ledger_view(runs),
+        "trend": trend(read_copies([run.path for run in runs])),
         "run_facts": [run_facts(run) for run in runs],
         "version": __version__,
         **_assets(),
     }
+
+
+def render_trend(history: pa.Table, address: str) -> str:
+    """A page of its own for a whole history."""
+    page = templates().get_template("trend_page.html")
+    return page.render(trend=trend(history, limit=TREND_PAGE), address=address, version=__version__, **_assets())
 
 
 def _cards(groups: Sequence[Group]) -> list[Card]:

@@ -19,6 +19,8 @@ _CLOCK_DIFFERENCE = 0.01
 _POWER_CAP = "sw_power_cap"
 _HARDWARE = ("hw_thermal_slowdown", "hw_power_brake", "hw_slowdown", "sw_thermal_slowdown")
 
+BIMODAL = "the samples fall into two groups"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedRound:
@@ -94,7 +96,7 @@ def warnings(rounds: Sequence[TimedRound], arm: str, cache: str) -> tuple[str, .
     if variation > CLOCK_CV_LIMIT:
         found.append(f"the SM clock varied by {variation:.1%} over the rounds")
     if is_bimodal([us for r in mine for us in r.samples_us]):
-        found.append("the samples fall into two groups")
+        found.append(BIMODAL)
     held_back = {name: _throttled_ns(mine, name) for name in (_POWER_CAP, *_HARDWARE)}
     found += [f"{name} for {nanoseconds / 1e6:.1f} ms" for name, nanoseconds in held_back.items() if nanoseconds]
     return tuple(found)

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 from matrix import disassembler, junit, store, trials
 from matrix.cache import key_of
 from matrix.decision import exit_code
+from matrix.errors import ExitCode, StorageError
 from matrix.execute import Bench, Timeouts, collect, measure
 from matrix.expectations import read_expectations
 from matrix.facts import facts_of
 from matrix.gpu_correctness import Desk
 from matrix.gpu_counters import count_red
 from matrix.gpu_stages import GpuHost, GpuResults, GpuStages
+from matrix.history import write_copy
 from matrix.host import Host, this_host
 from matrix.judge import judge
-from matrix.ledger import ledger_of, write_copy
+from matrix.ledger import ledger_of
+from matrix.ledger import write_copy as write_ledger
 from matrix.model import Outcome, Stage
 from matrix.pending import pending
 from matrix.plan import (
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
 
     from matrix.case import Expect
     from matrix.config import Configuration
-    from matrix.errors import ExitCode
+    from matrix.history import History
     from matrix.profiles import Profile
     from matrix.progress import Board
     from matrix.records import CellRecord, CounterRecord, KernelRecord, VerdictRecord
@@ -84,6 +87,7 @@ class Run:
     lock_mhz: int = 0
     profile: Profile | None = None
     waivers: tuple[Waiver, ...] = ()
+    history: History | None = None
     run_id: str = ""
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     folder: Path = Path()
@@ -210,6 +214,7 @@ class Run:
         write_meta(self.folder, self._meta("complete") | finished | {"gpus": list(gpu.gpus)})
         run = load(self.folder)
         self._fill_ledger(run)
+        lost = not self._add_to_history(run)
         write_text = (self.folder / "summary.md").write_text
         write_text(summary_markdown(run), encoding="utf-8")
         (self.folder / junit.NAME).write_text(junit.junit_xml(run), encoding="utf-8")
@@ -218,7 +223,20 @@ class Run:
         if self.profile and self.profile.every_cell:
             write_signoff(self.folder)
         self.home.point_latest(self.folder)
-        return Finished(run_id=self.run_id, folder=self.folder, exit_code=code)
+        # Everything is written, and the night is still not what was asked for.
+        ended = ExitCode.INCOMPLETE if lost and code is ExitCode.CLEAN else code
+        return Finished(run_id=self.run_id, folder=self.folder, exit_code=ended)
+
+    def _add_to_history(self, run: RunFolder) -> bool:
+        """The run into the history, and what its report needs of it. What goes wrong is said and costs no result."""
+        if self.history is not None:
+            try:
+                self.history.append(run)
+                write_copy(self.folder, self.history.recent(run))
+            except StorageError as error:
+                self.board.say(f"error: {error}\nhint: {error.hint}")
+                return False
+        return True
 
     def _fill_ledger(self, run: RunFolder) -> None:
         """What this run says about the open hypotheses, and the ledger's copy beside the results."""
@@ -226,7 +244,7 @@ class Run:
         rows = ledger.rows()
         if filled := trials.results(run, rows, trials.revision_of(self.home.root)):
             rows += ledger.append(filled)
-        write_copy(self.folder, rows)
+        write_ledger(self.folder, rows)
 
     def interrupted(self) -> None:
         """Leave word in the run folder that the run did not end."""

@@ -1,0 +1,139 @@
+"""Change points over nights, with a known truth: found where they are, and none where there is none."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pytest
+
+from matrix.history import SCHEMA
+from matrix.trends import change_points, flips, trends
+
+NOISE = 0.005
+
+
+def nights(count, levels, *, seed, noise=NOISE):
+    """Log-normal noise around levels that begin at given nights."""
+    made = np.random.Generator(np.random.Philox(seed)).normal(0, noise, count)
+    level = np.ones(count)
+    for start, value in levels.items():
+        level[start:] = value
+    return (level * np.exp(made)).tolist()
+
+
+def test_false_alarms_over_a_thousand_quiet_series_are_few():
+    alarms = sum(bool(change_points(nights(60, {}, seed=seed))) for seed in range(1000))
+    assert alarms <= 10
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.005, 0.01])
+def test_a_step_of_five_percent_is_found_at_its_night(noise):
+    found = [change_points(nights(60, {40: 1.05}, seed=seed, noise=noise)) for seed in range(200)]
+    right = sum(len(each) == 1 and abs(each[0] - 40) <= 1 for each in found)
+    assert right >= 190
+
+
+def test_two_steps_and_their_repair_are_three_changes():
+    values = nights(90, {20: 1.04, 40: 1.5, 70: 1.0}, seed=3)
+    assert change_points(values) == [20, 40, 70]
+
+
+def test_one_bad_night_or_two_are_no_change():
+    values = nights(60, {}, seed=5)
+    for bad in ([30], [30, 31], [10, 40]):
+        spiked = [value * (3.0 if place in bad else 1.0) for place, value in enumerate(values)]
+        assert change_points(spiked) == []
+
+
+def test_a_change_under_a_percent_is_not_told_and_exact_figures_are_no_trouble():
+    assert change_points(nights(200, {100: 1.006}, seed=1, noise=0.001)) == []
+    assert change_points([33.7] * 30) == []
+    assert change_points([33.7] * 15 + [51.1] * 15) == [15]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_few_nights_say_nothing(count):
+    assert change_points([1.0, 2.0, 1.0, 2.0, 1.0][:count]) == []
+
+
+def test_to_and_fro_is_bimodal_and_a_step_is_not():
+    back_and_forth = [1.0 + 0.2 * (night % 3 == 0) + 0.001 * (night % 7) for night in range(60)]
+    assert flips(back_and_forth)
+    assert not flips(nights(60, {30: 1.2}, seed=0))
+    assert not flips(nights(60, {30: 1.2, 45: 1.0}, seed=0))
+    assert not flips(nights(60, {}, seed=0))
+
+
+def table(values, *, stage="timing", drivers=None, bimodal=(), flawed=(), figure="ratio"):
+    import pyarrow as pa
+
+    start = dt.datetime(2026, 9, 1, 2, tzinfo=dt.UTC)
+    rows = []
+    for night, value in enumerate(values):
+        row = dict.fromkeys(SCHEMA.names)
+        row |= {name: "" for name in SCHEMA.names if pa.types.is_string(SCHEMA.field(name).type)}
+        row |= {
+            "run_id": f"r{night}",
+            "started_at": start + dt.timedelta(days=night),
+            "stage": stage,
+            "case": "softmax",
+        }
+        row |= {"verdict": "equal", "target": "sm_90", "params": "rows=1", "candidate": "c", "baseline": "b"}
+        row |= {"waived": False, "bimodal": night in bimodal, "flawed": night in flawed, figure: value}
+        row["driver"] = (drivers or {}).get(night, "580.1") if not drivers else drivers[min(night, len(drivers) - 1)]
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def test_a_change_says_what_else_moved_that_night():
+    drivers = ["580.1"] * 20 + ["590.2"] * 20
+    (series,) = trends(table(nights(40, {20: 1.1}, seed=2), drivers=drivers))
+    (change,) = series.changes
+    assert (change.place, round(change.ratio, 2)) == (20, 1.1)
+    assert change.moved == ("driver 580.1 → 590.2",)
+    assert [place for place, point in enumerate(series.points) if point.moved] == [20]
+
+
+def test_a_night_with_another_driver_says_so_without_a_change_too():
+    drivers = ["580.1"] * 10 + ["590.2"] + ["580.1"] * 10
+    (series,) = trends(table(nights(21, {}, seed=2), drivers=drivers))
+    assert series.changes == ()
+    assert series.points[10].moved == ("driver 580.1 → 590.2",)
+    assert series.points[11].moved == ("driver 590.2 → 580.1",)
+
+
+def test_what_is_bimodal_is_left_alone():
+    values = nights(40, {20: 1.1}, seed=2)
+    (series,) = trends(table(values, bimodal=range(0, 40, 3)))
+    assert series.changes == ()
+    assert "samples fell into two groups" in series.skipped
+    for noise in (0.0, 0.002):
+        levels = nights(40, {}, seed=4, noise=noise)
+        (series,) = trends(table([level * (1.2 if night % 2 else 1.0) for night, level in enumerate(levels)]))
+        assert "to and fro" in series.skipped
+
+
+def test_flawed_nights_do_not_count_and_are_kept_as_gaps():
+    values = nights(40, {20: 1.1}, seed=2)
+    values[25] = 9.0
+    (series,) = trends(table(values, flawed=[25]))
+    assert series.points[25].value is None
+    assert len(series.known) == 39
+    assert [change.place for change in series.changes] == [20]
+
+
+def test_estimates_are_followed_where_nothing_was_timed():
+    (series,) = trends(table([40.0] * 10 + [60.0] * 10, stage="compile", figure="estimate_us"))
+    assert series.figure == "estimate_us"
+    assert [change.place for change in series.changes] == [10]
+    assert trends(table([1.0] * 10, stage="interpret")) == []
+
+
+def test_the_latest_change_comes_first():
+    import pyarrow as pa
+
+    early = table(nights(60, {20: 1.5}, seed=1))
+    late = table(nights(60, {40: 1.02}, seed=1, noise=0.001))
+    renamed = late.set_column(late.schema.get_field_index("case"), SCHEMA.field("case"), pa.array(["late"] * 60))
+    assert [series.case for series in trends(pa.concat_tables([early, renamed]))] == ["late", "softmax"]
