@@ -18,7 +18,7 @@ from matrix import store
 from matrix.artifacts import Artifacts
 from matrix.case import Expect
 from matrix.judge import judge
-from matrix.model import CPU, Cell, Outcome, Stage, Target, safe
+from matrix.model import CPU, DEFAULT_TARGETS, Cell, Outcome, Stage, Target, safe
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelFacts, KernelRecord, RoundRecord
 from matrix.thresholds import Thresholds
 
@@ -152,7 +152,7 @@ def _expectations() -> dict[str, list[Expect]]:
 
 def _cells(environment: str, name: str, *, run_id: str, host: str, quiet: bool) -> Iterator[CellRecord]:
     yield _cell(environment, CPU, name, {}, Stage.IMPORT, quiet=quiet, run_id=run_id, host=host)
-    for target in Target:
+    for target in DEFAULT_TARGETS:
         for point in _POINTS:
             yield _cell(environment, str(target), name, point, Stage.COMPILE, quiet=quiet, run_id=run_id, host=host)
     for point in _SHAPES:
@@ -402,7 +402,7 @@ def _meta(run_id: str, host: str, names: Sequence[str], candidates: Sequence[str
         "request": {
             "baseline": BASELINE,
             "candidates": list(candidates),
-            "targets": [str(target) for target in Target],
+            "targets": [str(target) for target in DEFAULT_TARGETS],
             "cases": [],
             "stages": ["import", "compile", "interpret"],
             "kernels": [],

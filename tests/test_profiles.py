@@ -11,14 +11,14 @@ from click.testing import CliRunner
 from matrix import cli
 from matrix.decision import exit_code
 from matrix.errors import ExitCode
-from matrix.model import CPU, Stage, Target
+from matrix.model import CPU, DEFAULT_TARGETS, Stage
 from matrix.profiles import UNJUDGED, profiles, with_unjudged
 from matrix.records import Verdict
 from matrix.report import render
 from matrix.runfolder import load
 from matrix.store import write_verdicts
 
-TARGETS = tuple(str(target) for target in Target)
+TARGETS = tuple(str(target) for target in DEFAULT_TARGETS)
 
 
 def judged_under(name, run, targets=TARGETS):
