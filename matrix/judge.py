@@ -59,6 +59,7 @@ class Arm:
     kernels: dict[Spot, list[KernelRecord]]
     dimensions: dict[Spot, list[DimensionRecord]]
     imports: dict[str, CellRecord]
+    sides: dict[Spot, Side] = field(default_factory=dict)  # as far as they were asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +182,14 @@ def _arms(
 
 
 def _side(arm: Arm, spot: Spot) -> Side:
+    """Made once: the baseline's is asked for by every candidate."""
+    side = arm.sides.get(spot)
+    if side is None:
+        side = arm.sides[spot] = _new_side(arm, spot)
+    return side
+
+
+def _new_side(arm: Arm, spot: Spot) -> Side:
     cell = arm.cells.get(spot)
     imported = arm.imports.get(spot.case)
     outcome = _OUTCOMES[cell.outcome] if cell else None

@@ -6,9 +6,10 @@ does not shift every later pair.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from matrix import changes
 from matrix.changes import Change, CodeReason, Direction
@@ -17,10 +18,12 @@ from matrix.code_risk import compile_time_changes, identical, risk_changes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from matrix.records import KernelRecord
+    from matrix.records import KernelFacts, KernelRecord
     from matrix.thresholds import Thresholds
 
     Identity = tuple[str, str, int]
+
+T = TypeVar("T")
 
 
 # What a launch hands to the driver beside the grid, with the default where a release does not name it.
@@ -87,13 +90,35 @@ def _identified(records: Iterable[KernelRecord]) -> dict[Identity, KernelRecord]
     return identified
 
 
+class _ById(Generic[T]):
+    """A key for what is the same object: facts hold dictionaries, and have no hash of their own."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: T) -> None:
+        self.of = of
+
+    def __hash__(self) -> int:
+        return id(self.of)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and self.of is other.of
+
+
+# Night after night most code is what it was the night before (matrix.store reads it as the same objects).
+@functools.lru_cache(maxsize=1 << 16)
+def _risks(before: _ById[KernelFacts], after: _ById[KernelFacts], thresholds: _ById[Thresholds]) -> tuple[Change, ...]:
+    return tuple(risk_changes(before.of, after.of, thresholds.of))
+
+
 def _folded(pairs: Sequence[tuple[KernelRecord, KernelRecord]], thresholds: Thresholds) -> list[Change]:
     """One change a kernel and reason: of several launches or configurations the one that moved most."""
     groups: dict[tuple[str, str], list[Change]] = defaultdict(list)
     judged: dict[str, int] = defaultdict(int)
     for before, after in pairs:
         judged[before.kernel] += 1
-        for reason, change in _worst_by_reason(risk_changes(before.facts, after.facts, thresholds)).items():
+        found = _risks(_ById(before.facts), _ById(after.facts), _ById(thresholds))
+        for reason, change in _worst_by_reason(found).items():
             groups[before.kernel, reason].append(change)
     return [_one(group, kernel, judged[kernel]) for (kernel, _), group in groups.items()]
 

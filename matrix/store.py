@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import json
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,6 +69,7 @@ def _schema(*fields: pa.Field) -> pa.Schema:
 
 
 _FLAT = ("seconds", "facts")
+_FACT_FIELDS = dataclasses.fields(KernelFacts)
 CELLS = _schema(*(_field(f) for f in dataclasses.fields(CellRecord)))
 VERDICTS = _schema(*(_field(f) for f in dataclasses.fields(VerdictRecord)))
 DIMENSIONS = _schema(*(_field(f) for f in dataclasses.fields(DimensionRecord)))
@@ -137,7 +139,17 @@ def read_evidence(folder: Path) -> list[KernelRecord]:
     table = _read(folder / "evidence.parquet", EVIDENCE)
     seconds = zip(*(table.column(f"seconds_{stage}").to_pylist() for stage in _STAGES), strict=True)
     spent = [{stage: value for stage, value in zip(_STAGES, row) if value is not None} for row in seconds]
-    return _records(KernelRecord, table, seconds=spent, facts=_records(KernelFacts, table))
+    rows = zip(*(_plain(table.column(field.name)) for field in _FACT_FIELDS), strict=True)
+    return _records(KernelRecord, table, seconds=spent, facts=[_facts(*row) for row in rows])
+
+
+# Code that did not change is one object over all runs that are read, so that it is compared once (matrix.kernel_pairs).
+@functools.lru_cache(maxsize=1 << 16)
+def _facts(*row: Any) -> KernelFacts:
+    values = zip(_FACT_FIELDS, row, strict=True)
+    return KernelFacts(
+        **{f.name: json.loads(value) if _is_structured(f) and value is not None else value for f, value in values}
+    )
 
 
 def read_dimensions(folder: Path) -> list[DimensionRecord]:
@@ -201,6 +213,11 @@ def _decoded(column: pa.ChunkedArray, field: dataclasses.Field[Any]) -> list[Any
         return _shared(column, json.loads)
     if str(field.type) in _WORDS:
         return _shared(column, _WORDS[str(field.type)])
+    return _plain(column)
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """As it is stored; equal texts are one object."""
     if pa.types.is_string(column.type):
         return _shared(column, str)
     values: list[Any] = column.to_pylist()
