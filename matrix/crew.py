@@ -35,15 +35,19 @@ class Crew:
         # threads that start workers live as long as the crew, whoever asks.
         self._starters = ThreadPoolExecutor(max_workers=_MOST_WORKERS)
         self._lock = threading.Lock()
+        self._over = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers.values():
+        # Interrupted, other threads may still be asking: what they start from now on they close themselves.
+        with self._lock:
+            self._over, workers = True, list(self._workers.values())
+            self._workers.clear()
+        for worker in workers:
             worker.kill()
             worker.close()
-        self._workers.clear()
         self._starters.shutdown()
 
     def ask(
@@ -79,8 +83,11 @@ class Crew:
             worker.close()
             return None, {"detail": "", **ready}
         with self._lock:
-            self._workers[name, hand] = worker
-        return worker, {}
+            if not self._over:
+                self._workers[name, hand] = worker
+                return worker, {}
+        worker.close()
+        return None, {"outcome": Outcome.NOT_RUN, "reason": "interrupted", "detail": ""}
 
     def _dismiss(self, name: str, hand: int) -> None:
         with self._lock:

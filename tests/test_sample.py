@@ -52,7 +52,7 @@ def test_the_tma_reduction_is_slower_and_its_pointer_twin_is_not(sample: Path) -
 def test_cells_with_identical_code_stand_still(sample: Path) -> None:
     rows = judged_again().verdicts
     found = [controls for _, controls in by_comparison(rows) if controls.tested]
-    assert sum(controls.tested for controls in found) >= 20
+    assert sum(controls.tested for controls in found) >= 10
     assert [row.case for controls in found for row in controls.contradicted] == []
 
 
@@ -66,8 +66,8 @@ def test_the_recorded_verdicts_are_those_of_today_s_rules(sample: Path) -> None:
 
 def test_the_baseline_against_itself_stays_within_the_instrument_s_noise(sample: Path) -> None:
     controls = [arm for arm in load(sample).timings if arm.role is Role.CONTROL]
-    assert len(controls) >= 30
-    assert max(abs((arm.ratio or 0) - 1) for arm in controls) <= 0.006
+    assert len(controls) >= 27
+    assert max(abs((arm.ratio or 0) - 1) for arm in controls) <= 0.0025
 
 
 def test_improvements_of_3_8_0_show_as_clearly(sample: Path) -> None:

@@ -5,6 +5,7 @@ Nothing here shows that a time is right: that only a GPU can (``triton-matrix do
 
 from __future__ import annotations
 
+import itertools
 import time
 import types
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from conftest import Workshop
 
-PLAN = TimingPlan(rule=StoppingRule(looks=(6, 9, 12)))
+# Fewer turns than by default: what they show does not hang on how many there are.
+PLAN = TimingPlan(rule=StoppingRule(looks=(6, 9, 12)), rounds_per_block=2, round_us=16_000.0)
 
 
 @dataclass
@@ -270,7 +272,7 @@ def test_a_difference_in_time_alone_is_not_called() -> None:
     assert "SM clock" in record.problems["candidate"][0]
 
 
-def test_lower_clocks_under_the_power_cap_of_both_arms_are_the_kernel_s_own_doing() -> None:
+def test_lower_clocks_under_the_power_cap_are_the_kernel_s_own_doing() -> None:
     arms = trio(1.05, clock_mhz=1980.0 / 1.05)
     total = {"sw_power_cap": 0}
 
@@ -317,6 +319,23 @@ def test_throttling_in_one_arm_only_is_a_problem() -> None:
     assert "hw_thermal_slowdown" in record.warnings["candidate"][0]
     assert record.problems["control"] == ()
     assert all(len(r.readings) == 2 for r in record.rounds)
+
+
+def test_a_coarse_counter_s_step_in_one_arm_s_turn_is_chance() -> None:
+    arms = trio()
+    total, turns = {"hw_thermal_slowdown": 0}, itertools.count()
+
+    def throttle() -> None:
+        total["hw_thermal_slowdown"] += 100_000_000 if next(turns) == 2 else 0
+        time.sleep(0.02)
+
+    for arm in arms:
+        arm.meanwhile = lambda: time.sleep(0.02)
+    arms[1].meanwhile = throttle
+    plan = TimingPlan(rule=StoppingRule(looks=(6,)), rounds_per_block=1, warm_rounds=1)
+    record = run(arms, plan=plan, read=lambda: reading(dict(total)))
+    assert record.problems["candidate"] == ()
+    assert record.warnings["candidate"] == ("hw_thermal_slowdown for 100.0 ms",)
 
 
 def reading(throttled: dict[str, int]) -> Reading:
