@@ -33,7 +33,7 @@ def arm_rows(verdict: VerdictRecord, pair: ArmPair) -> list[FactRow]:
             direction="" if launch else direction,
         ),
         _row("20th to 80th percentile", spread(one), spread(other)),
-        _row("Ratio, by paired rounds", "", interval(other)),
+        _row("Ratio, by paired rounds", "", interval(verdict, other)),
         _row("Ratio in cycles", "", times(other.cycles_ratio) if other.cycles_ratio else ""),
         _times_row("Time with a warm cache", one.warm_median_us, other.warm_median_us),
         _row("Throughput", throughput(one), throughput(other)),
@@ -49,13 +49,15 @@ def arm_rows(verdict: VerdictRecord, pair: ArmPair) -> list[FactRow]:
     return [row for row in rows if row is not None]
 
 
-def arm_notes(pair: ArmPair) -> Iterator[str]:
+def arm_notes(verdict: VerdictRecord, pair: ArmPair) -> Iterator[str]:
     """What a reader must know beside the figures."""
     arm = pair.candidate
     yield from (f"{side}: {said}" for side, said in _said(pair))
     yield from (f"The tuner chose differently: {moved}." for moved in drift(pair.baseline, arm))
-    if seen := could_see(arm):
-        yield f"The smallest slow-down that this cell could have shown: {seen}."
+    if seen := could_see(verdict):
+        yield f"The smallest slow-down that this cell would have been called for: {seen}."
+    if verdict.q_value is not None and verdict.method:
+        yield f"{verdict.method}: p = {verdict.p_value:.2g}, q = {verdict.q_value:.2g}."
     if pair.floor:
         yield f"The same environment against itself, on this GPU in this run: within {percent(pair.floor)} (p95)."
     method = arm.method or "interleaved rounds"
@@ -71,9 +73,10 @@ def _said(pair: ArmPair) -> Iterator[tuple[str, str]]:
             yield side.capitalize(), text
 
 
-def interval(arm: ArmRecord) -> str:
-    """The ratio with what it lies between; empty for the baseline."""
-    return f"{times(arm.ratio)} ({times(arm.ratio_low)} to {times(arm.ratio_high)})" if arm.ratio else ""
+def interval(verdict: VerdictRecord, arm: ArmRecord) -> str:
+    """The ratio with the interval that decided; of what was not judged, the measurement's own."""
+    shown = verdict if verdict.ratio else arm
+    return f"{times(shown.ratio)} ({times(shown.ratio_low)} to {times(shown.ratio_high)})" if shown.ratio else ""
 
 
 def spread(arm: ArmRecord) -> str:
@@ -105,8 +108,8 @@ def clock(arm: ArmRecord) -> str:
     return f"{arm.clock_mhz:,.0f} MHz{varied}"
 
 
-def could_see(arm: ArmRecord) -> str:
-    seen = arm.smallest_detectable
+def could_see(verdict: VerdictRecord) -> str:
+    seen = verdict.smallest_detectable
     return percent(seen) if seen is not None and math.isfinite(seen) else ""
 
 

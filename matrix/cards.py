@@ -8,7 +8,6 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.arm_pairs import ArmPair, ArmPairs
 from matrix.arm_table import arm_notes, arm_rows
 from matrix.changes import Change, decode
 from matrix.diffs import CodeDiff, code_diff
@@ -24,12 +23,15 @@ from matrix.wording import by_target, unique
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from matrix.arm_pairs import ArmPair
     from matrix.groups import Group, Sighting
     from matrix.records import CellRecord, DimensionRecord, KernelRecord, VerdictRecord
     from matrix.runfolder import RunFolder
 
 # The worst findings get code differences; a page with hundreds of them would not open on a phone.
 WITH_CODE = 20
+# The worst of a section get a card with their evidence; the others are rows of one table.
+WITH_CARD = 60
 _DETAIL_CHARACTERS = 1600
 _NAMED_CASES = 5
 
@@ -79,6 +81,12 @@ class Card:
     strips: Strips | None = None
 
 
+def line(group: Group) -> Card:
+    """What a row of a table tells: no evidence."""
+    show = _command("triton-matrix", "show", group.worst.candidate_cell_id)
+    return Card(group=group, evidence=(), diffs=(), show=show, rerun=_rerun(group))
+
+
 def card(group: Group, *, code: bool) -> Card:
     """``code``: whether to read the artifacts or the raw samples, and show how they differ."""
     leads = _leads(group)
@@ -120,7 +128,7 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
     notes: list[str] = []
     arms = _arms(run, verdict)
     if arms is not None:
-        rows, notes = arm_rows(verdict, arms), list(arm_notes(arms))
+        rows, notes = arm_rows(verdict, arms), list(arm_notes(verdict, arms))
     if verdict.stage == Stage.CORRECTNESS:
         before, after = (_dimensions(run, cell_id) for cell_id in _cell_ids(sighting))
         rows = dimension_rows(before, after) or rows
@@ -145,15 +153,12 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
 def _arms(run: RunFolder, verdict: VerdictRecord) -> ArmPair | None:
     if verdict.stage != Stage.TIMING or not run.timings:
         return None
-    own = [
-        arm for arm in run.timings if (arm.case, arm.params) == (verdict.case, verdict.params) or arm.role == "control"
-    ]
     place = {"case": verdict.case, "target": verdict.target, "params": verdict.params}
-    return ArmPairs(own).find(verdict.baseline, verdict.candidate, **place)
+    return run.pairs.find(verdict.baseline, verdict.candidate, **place)
 
 
 def _dimensions(run: RunFolder, cell_id: str) -> list[DimensionRecord]:
-    return [row for row in run.dimensions if row.cell_id == cell_id] if cell_id else []
+    return list(run.dimensions_by_cell.get(cell_id, ()))
 
 
 def _cell_ids(sighting: Sighting) -> tuple[str, str]:
@@ -162,7 +167,7 @@ def _cell_ids(sighting: Sighting) -> tuple[str, str]:
 
 def _cell(run: RunFolder, cell_id: str, stage: str) -> CellRecord | None:
     """The cell at this stage; where it never got so far, at the stage that stopped it."""
-    stages = {cell.stage: cell for cell in run.cells if cell.cell_id == cell_id}
+    stages = run.cells_by_id.get(cell_id, {})
     return stages.get(stage) or next(iter(stages.values()), None)
 
 
@@ -194,8 +199,8 @@ def _kernels(sighting: Sighting, kernel: str) -> tuple[KernelRecord, KernelRecor
 def _of_cell(run: RunFolder, cell_id: str, kernel: str) -> dict[tuple[str, str, int], KernelRecord]:
     return {
         (record.kernel, record.config, record.index): record
-        for record in run.kernels
-        if record.cell_id == cell_id and kernel in {"", record.kernel}
+        for record in run.kernels_by_cell.get(cell_id, ())
+        if kernel in {"", record.kernel}
     }
 
 

@@ -123,7 +123,8 @@ def share_interval(hits: int, tries: int, confidence: float = 0.95) -> tuple[flo
 
 
 def _promised(timed: Sequence[VerdictRecord]) -> float:
-    rates = [json.loads(row.parameters)["false_discovery_rate"] for row in timed if row.parameters]
+    said = {row.parameters for row in timed if row.parameters}
+    rates = [json.loads(parameters)["false_discovery_rate"] for parameters in said]
     return max(rates, default=0.0)
 
 

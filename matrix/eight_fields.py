@@ -95,7 +95,7 @@ class Figures:
             verdict=row.change,
             waived=row.waived or "",
             fields=(
-                Field("Median and spread", _median(pair)),
+                Field("Median and spread", _median(row, pair)),
                 Field("GB/s or TFLOP/s", _rates(pair)),
                 Field("GPU and clocks", self._gpu(pair)),
                 Field("Shapes and dtypes", self._shapes(arm)),
@@ -173,11 +173,11 @@ def _tensor(argument: Mapping[str, Any]) -> str:
     return f"{argument.get('name', '?')} {shape} {argument.get('dtype', '?')}"
 
 
-def _median(pair: ArmPair) -> str:
+def _median(row: VerdictRecord, pair: ArmPair) -> str:
     one, other = pair.baseline, pair.candidate
     return (
         f"{microseconds(one.median_us)} (p20 to p80: {spread(one)}) → {microseconds(other.median_us)} "
-        f"({spread(other)}), {one.cache} cache. Ratio, by paired rounds: {interval(other) or 'unknown'}; "
+        f"({spread(other)}), {one.cache} cache. Ratio, by paired rounds: {interval(row, other) or 'unknown'}; "
         f"in cycles {times(other.cycles_ratio)}."
     )
 

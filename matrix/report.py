@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import jinja2
@@ -15,7 +16,8 @@ import markupsafe
 
 from matrix import __version__, wording
 from matrix.atomic import write_atomically
-from matrix.cards import WITH_CODE, card
+from matrix.cards import WITH_CARD, WITH_CODE, card, line
+from matrix.compare import garbage_uncollected
 from matrix.dimension_table import checked_comparisons
 from matrix.gaps import gaps, hazards, unfit
 from matrix.gpu_facts import gpu_facts
@@ -27,7 +29,7 @@ from matrix.picture import legend, panels
 from matrix.provenance import comparison, run_facts
 from matrix.resources import reports_folder
 from matrix.runfolder import load_all
-from matrix.timed_cells import DRAWN, LISTED, timed_comparisons
+from matrix.timed_cells import DRAWN, timed_comparisons
 from matrix.trend_chart import trend
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ def render(run_dirs: Sequence[Path]) -> str:
 
     Raises :class:`StorageError` where a folder is not a run's, or a file in it is cut or foreign.
     """
-    return templates().get_template("report.html").render(_page(load_all(run_dirs)))
+    with garbage_uncollected():
+        return templates().get_template("report.html").render(_page(load_all(run_dirs)))
 
 
 def write_report(run_dir: Path) -> Path:
@@ -83,7 +86,7 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
         "undecided": sections[Section.UNDECIDED],
         "timed": timed_comparisons(runs, groups),
         "drawn": DRAWN,
-        "listed": LISTED,
+        "carded": WITH_CARD,
         "instruments": gpu_facts(runs),
         "checked": checked_comparisons(runs),
         "hazards": hazards(runs),
@@ -108,7 +111,13 @@ def _cards(groups: Sequence[Group]) -> list[Card]:
     shown = {Section.FINDING, Section.WAIVED, Section.IMPROVEMENT}
     coded = [found.anchor for found in groups if found.section in shown]
     chosen = set(coded[:WITH_CODE])
-    return [card(found, code=found.anchor in chosen) for found in groups]
+    seen: Counter[Section] = Counter()
+    told = []
+    for found in groups:
+        full = found.section in shown and seen[found.section] < WITH_CARD
+        seen[found.section] += 1
+        told.append(card(found, code=found.anchor in chosen) if full else line(found))
+    return told
 
 
 def _assets() -> dict[str, object]:

@@ -6,9 +6,12 @@ Nothing here needs the machine that made the run, so a report can be rendered an
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from matrix.arm_pairs import ArmPairs
 from matrix.artifacts import Artifacts
 from matrix.errors import StorageError
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, RoundRecord, VerdictRecord
@@ -24,15 +27,16 @@ from matrix.store import (
 from matrix.thresholds import Thresholds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
+R = TypeVar("R", KernelRecord, DimensionRecord)
 _RERUN = "the run was cut short or the file is not ours: repeat the run, it redoes only what is missing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RunFolder:
-    """One run: ``meta`` is run.json as it stands, the tables are typed records."""
+    """One run: ``meta`` is run.json as it stands, the tables are typed records. What is looked up is indexed once."""
 
     path: Path
     meta: Mapping[str, Any]
@@ -52,16 +56,37 @@ class RunFolder:
         named = dict(self.meta.get("host") or {}).get("name")
         return str(named or next((cell.host for cell in self.cells if cell.host), self.run_id))
 
-    @property
+    @cached_property
     def environments(self) -> dict[str, Mapping[str, Any]]:
         return {str(entry["id"]): entry for entry in self.meta.get("environments", ())}
 
-    @property
+    @cached_property
     def thresholds(self) -> Thresholds:
         """What the run judged by; where it is older than one of them, today's."""
         kept = dict(self.meta.get("thresholds") or {})
         known = {field.name for field in fields(Thresholds)}
         return Thresholds(**{name: value for name, value in kept.items() if name in known})
+
+    @cached_property
+    def pairs(self) -> ArmPairs:
+        """Who was timed with whom."""
+        return ArmPairs(self.timings)
+
+    @cached_property
+    def cells_by_id(self) -> Mapping[str, Mapping[str, CellRecord]]:
+        """By cell id, and by stage."""
+        found: dict[str, dict[str, CellRecord]] = defaultdict(dict)
+        for cell in self.cells:
+            found[cell.cell_id][cell.stage] = cell
+        return found
+
+    @cached_property
+    def kernels_by_cell(self) -> Mapping[str, Sequence[KernelRecord]]:
+        return _by_cell(self.kernels)
+
+    @cached_property
+    def dimensions_by_cell(self) -> Mapping[str, Sequence[DimensionRecord]]:
+        return _by_cell(self.dimensions)
 
     def rounds(self, cells: Collection[str] | None = None) -> list[RoundRecord]:
         """The raw samples of these cell ids, read anew at each call: only for who draws them."""
@@ -73,6 +98,13 @@ class RunFolder:
         Raises :class:`StorageError` where it is not stored or damaged.
         """
         return Artifacts(self.path / "artifacts").get(digest).decode("utf-8", errors="replace")
+
+
+def _by_cell(records: Iterable[R]) -> dict[str, list[R]]:
+    found: dict[str, list[R]] = defaultdict(list)
+    for record in records:
+        found[record.cell_id].append(record)
+    return found
 
 
 def load(path: Path, *, judged: bool = True) -> RunFolder:

@@ -14,6 +14,7 @@ from browser import chromium, opened, overflowing
 
 from matrix import report, resources
 from matrix.errors import StorageError
+from matrix.groups import Section, group
 from matrix.runfolder import load
 
 LIMIT_BYTES = 3_000_000
@@ -329,3 +330,12 @@ def test_a_missing_resource_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="reports is missing") as caught:
         resources.reports_folder()
     assert "reinstall" in caught.value.hint
+
+
+def test_of_many_findings_the_worst_have_cards_and_the_others_rows(tmp_path, monkeypatch):
+    folder = run_folders.build(tmp_path / "run", hostile=False)
+    monkeypatch.setattr(report, "WITH_CARD", 1)
+    page = report.render([folder])
+    found = [each for each in group([load(folder)]) if each.section is Section.FINDING]
+    assert f"{len(found) - 1} more, less grave" in page
+    assert all(page.count(f'id="{each.anchor}"') == 1 for each in found)
