@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.arm_table import arm_notes, arm_rows
+from matrix.chains import chains_of
 from matrix.changes import Change, decode
 from matrix.diffs import CodeDiff, code_diff
 from matrix.dimension_table import dimension_rows, dimensions_equal
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matrix.arm_pairs import ArmPair
+    from matrix.chain import Chain
     from matrix.groups import Group, Sighting
     from matrix.records import CellRecord, DimensionRecord, KernelRecord, VerdictRecord
     from matrix.runfolder import RunFolder
@@ -34,15 +36,6 @@ WITH_CODE = 20
 WITH_CARD = 60
 _DETAIL_CHARACTERS = 1600
 _NAMED_CASES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """One link of the chain from source to machine code; ``state`` is equal, first, moved or unknown."""
-
-    name: str
-    state: str
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +56,7 @@ class Evidence:
     kernel: str
     rows: Sequence[FactRow]
     equal: Sequence[str]
-    chain: Sequence[Link]
-    cause: str
+    chain: Chain
     changes: Sequence[Change]
     messages: Sequence[Message]
     lines: Sequence[LineRow] = ()
@@ -89,7 +81,7 @@ def line(group: Group) -> Card:
 
 def card(group: Group, *, code: bool) -> Card:
     """``code``: whether to read the artifacts or the raw samples, and show how they differ."""
-    leads = _leads(group)
+    leads = group.leads
     pair = _kernels(leads[0], group.finding.kernel)
     return Card(
         group=group,
@@ -110,14 +102,6 @@ def _strips(lead: Sighting) -> Strips | None:
     return strips(rounds, baseline=verdict.baseline, candidate=verdict.candidate)
 
 
-def _leads(group: Group) -> list[Sighting]:
-    """The worst sighting on each target and host, worst first."""
-    leads: dict[tuple[str, str], Sighting] = {}
-    for sighting in group.sightings:
-        leads.setdefault((sighting.run.run_id, sighting.verdict.target), sighting)
-    return list(leads.values())
-
-
 def _evidence(sighting: Sighting, kernel: str) -> Evidence:
     run, verdict = sighting
     cells = tuple(_cell(run, cell_id, verdict.stage) for cell_id in _cell_ids(sighting))
@@ -133,7 +117,6 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
         before, after = (_dimensions(run, cell_id) for cell_id in _cell_ids(sighting))
         rows = dimension_rows(before, after) or rows
         equal = dimensions_equal(before, after)
-    chain = _chain(run, *pair) if pair else []
     return Evidence(
         target=verdict.target,
         host=run.host,
@@ -141,8 +124,7 @@ def _evidence(sighting: Sighting, kernel: str) -> Evidence:
         kernel=pair[1].kernel if pair else verdict.kernel,
         rows=rows,
         equal=equal,
-        chain=chain,
-        cause=_cause(chain),
+        chain=chains_of(run).of(verdict, kernel),
         changes=changes,
         messages=_messages(cells),
         lines=line_rows(run, *pair) if pair and any("traffic" in reason for reason in reasons) else (),
@@ -202,91 +184,6 @@ def _of_cell(run: RunFolder, cell_id: str, kernel: str) -> dict[tuple[str, str, 
         for record in run.kernels_by_cell.get(cell_id, ())
         if kernel in {"", record.kernel}
     }
-
-
-def _chain(run: RunFolder, before: KernelRecord, after: KernelRecord) -> list[Link]:
-    options = _moved_options(before, after)
-    old, new = before.facts, after.facts
-    links = (
-        ("source", _same_source(run, before, after), ""),
-        ("options", not options, ", ".join(options)),
-        ("TTIR", _same(old.ttir_hash, new.ttir_hash), ""),
-        ("TTGIR", _same(old.ttgir_hash, new.ttgir_hash), ""),
-        ("LLIR", _same(old.llir_hash, new.llir_hash), ""),
-        ("PTX", _same(old.ptx_hash, new.ptx_hash), ""),
-        ("ptxas", _same(before.ptxas_version, after.ptxas_version), _arrow(before, after)),
-        ("SASS", _same(old.sass_hash, new.sass_hash), ""),
-    )
-    first = next((name for name, same, _ in links if same is False), "")
-    return [Link(name=name, state=_state(same=same, first=name == first), note=note) for name, same, note in links]
-
-
-def _same_source(run: RunFolder, before: KernelRecord, after: KernelRecord) -> bool | None:
-    """By the stored source; a kernel of the case file itself is one text for all environments of a run."""
-    kept = _same(before.artifacts.get("source", ""), after.artifacts.get("source", ""))
-    files = {str(case["file"]) for case in run.meta.get("cases", ()) if case["name"] == after.case}
-    own = before.source_file == after.source_file and after.source_file in files
-    return True if kept is None and own else kept
-
-
-def _same(old: str, new: str) -> bool | None:
-    return old == new if old and new else None
-
-
-def _state(*, same: bool | None, first: bool) -> str:
-    if same is None:
-        return "unknown"
-    if same:
-        return "equal"
-    return "first" if first else "moved"
-
-
-def _arrow(before: KernelRecord, after: KernelRecord) -> str:
-    if before.ptxas_version == after.ptxas_version:
-        return after.ptxas_version
-    return f"{before.ptxas_version} → {after.ptxas_version}"
-
-
-# Not the user's to choose: where files lie, and what the compiler itself found out.
-_NOT_OPTIONS = {
-    "backend_name",
-    "extern_libs",
-    "global_scratch_align",
-    "global_scratch_size",
-    "hash",
-    "profile_scratch_align",
-    "profile_scratch_size",
-}
-
-
-def _moved_options(before: KernelRecord, after: KernelRecord) -> list[str]:
-    """Options that both releases know and resolve differently; a release adds options all the time.
-
-    Lists are what a release supports (``supported_fp8_dtypes``), not what the kernel was compiled with.
-    """
-    shared = before.options.keys() & after.options.keys() - _NOT_OPTIONS
-    pairs = {key: (before.options[key], after.options[key]) for key in sorted(shared)}
-    moved = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-    return [f"{key} {old} → {new}" for key, (old, new) in moved.items() if not isinstance(new, list)]
-
-
-_CAUSES = {
-    "source": "The kernel's own source differs: the two sides did not compile the same text.",
-    "options": "The options resolve differently, before any pass has run.",
-    "TTIR": "The first difference is in the TTIR: Triton's front end built other operations.",
-    "TTGIR": "The first difference is in the TTGIR: Triton's own passes chose another layout or schedule.",
-    "LLIR": "The TTGIR is equal; the lowering to LLVM IR changed.",
-    "PTX": "The LLVM IR is equal; LLVM's code generator wrote other PTX.",
-    "ptxas": "The PTX is equal; NVIDIA's assembler (ptxas) is another version.",
-    "SASS": "The PTX and the assembler's version are equal; the machine code still differs.",
-}
-
-
-def _cause(chain: Sequence[Link]) -> str:
-    first = next((link for link in chain if link.state == "first"), None)
-    if first:
-        return _CAUSES[first.name]
-    return "Every link is equal: what changed is not in the code." if chain else ""
 
 
 def _diffs(run: RunFolder, pair: tuple[KernelRecord, KernelRecord]) -> list[CodeDiff]:

@@ -624,11 +624,15 @@ def _flat(lists: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _as_json(folder: Any, code: int) -> dict[str, Any]:
+    from matrix import chains, confounders
+    from matrix.groups import group
     from matrix.show import rows
 
     return {
         "run_id": folder.run_id,
         "folder": str(folder.path),
         "exit_code": code,
+        "confounders": confounders.as_data(confounders.confounders_of([folder])),
         "verdicts": rows(folder.verdicts),
+        "chains": chains.as_data(group([folder])),
     }

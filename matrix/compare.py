@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matrix.decision import exit_code
 from matrix.errors import UsageError
@@ -16,7 +16,7 @@ from matrix.runfolder import load_all
 from matrix.waivers import waive
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from matrix.errors import ExitCode
@@ -74,7 +74,7 @@ def judge_again(
     )
     verdicts = waive(judged, waivers)
     request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": list(names.values())[1:]}
-    meta = {**runs[-1].meta, "environments": list(known.values()), "request": request}
+    meta = {**runs[-1].meta, "environments": list(known.values()), "request": request, **_whereabouts(runs, known)}
     merged = replace(
         runs[-1],
         meta=meta,
@@ -85,6 +85,21 @@ def judge_again(
         timings=timings,
     )
     return merged, exit_code(verdicts)
+
+
+def _whereabouts(runs: Sequence[RunFolder], environments: Iterable[str]) -> dict[str, Any]:
+    """Where each environment ran and which case files it had: of one run the same for all, of several perhaps not."""
+    if len(runs) == 1:
+        return {}
+    held = {name: [run for run in runs if name in run.environments] for name in environments}
+    places = {
+        name: [{"host": run.host, "gpus": run.meta.get("gpus") or ()} for run in own] for name, own in held.items()
+    }
+    sources: dict[str, dict[str, str]] = {}
+    for name, own in held.items():
+        for case in (case for run in own for case in run.meta["cases"]):
+            sources.setdefault(case["name"], {})[name] = case.get("digest", "")
+    return {"places": places, "sources": sources}
 
 
 def _full_id(name: str, known: Collection[str]) -> str:

@@ -86,6 +86,14 @@ class Group:
         return by_target(sighting.verdict.target for sighting in self.sightings)
 
     @property
+    def leads(self) -> list[Sighting]:
+        """The worst sighting on each target and host, worst first."""
+        leads: dict[tuple[str, str], Sighting] = {}
+        for sighting in self.sightings:
+            leads.setdefault((sighting.run.run_id, sighting.verdict.target), sighting)
+        return list(leads.values())
+
+    @property
     def hosts(self) -> list[str]:
         return unique(sighting.run.host for sighting in self.sightings)
 

@@ -46,12 +46,28 @@ def compare_kernels(
         return KernelComparison(
             identical=True, changes=tuple(_in_compile_time(before.values(), after.values(), thresholds))
         )
-    pairs = [(before[key], after[key]) for key in before if key in after]
-    gone = [record for key, record in before.items() if key not in after]
-    new = [record for key, record in after.items() if key not in before]
+    pairs, gone, new = _paired(before, after)
     found = _folded(pairs, thresholds) + _unmatched(gone, new)
     found += _in_compile_time((one for one, _ in pairs), (other for _, other in pairs), thresholds)
     return KernelComparison(identical=False, changes=tuple(sorted(found, key=_worst_first)))
+
+
+def matched(
+    baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord]
+) -> tuple[list[tuple[KernelRecord, KernelRecord]], list[KernelRecord]]:
+    """The kernels that belong together, and those that one side alone has."""
+    pairs, gone, new = _paired(_identified(baseline), _identified(candidate))
+    return pairs, [*gone, *new]
+
+
+def _paired(
+    before: Mapping[Identity, KernelRecord], after: Mapping[Identity, KernelRecord]
+) -> tuple[list[tuple[KernelRecord, KernelRecord]], list[KernelRecord], list[KernelRecord]]:
+    return (
+        [(before[key], after[key]) for key in before if key in after],
+        [record for key, record in before.items() if key not in after],
+        [record for key, record in after.items() if key not in before],
+    )
 
 
 def _in_compile_time(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from matrix.confounders import confounders_of
 from matrix.errors import ExitCode
 from matrix.picture import unique_pairs
 from matrix.wording import NOTHING, by_target, duration, listing, plural, unique
@@ -15,6 +16,7 @@ from matrix.wording import NOTHING, by_target, duration, listing, plural, unique
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from matrix.confounders import Confounders
     from matrix.runfolder import RunFolder
 
 _EXITS = {
@@ -24,9 +26,6 @@ _EXITS = {
     ExitCode.INCOMPLETE: "incomplete: a cell is missing, invalid or unexpected",
     ExitCode.INTERRUPTED: "interrupted",
 }
-# Triton ships with its own ptxas, and the torch of the pair's name is only installed on hosts with a GPU:
-# these move with Triton by design and are told apart from what moved besides.
-_WITH_TRITON = ("Triton", "ptxas", "torch of the pair", "resolved as of")
 _LOCKED_ELSEWHERE = {"triton", "torch", "numpy"}
 
 
@@ -58,8 +57,8 @@ class Comparison:
     environments: Sequence[Environment]
     properties: Sequence[Property]
     packages: Sequence[Property]
-    confounders: str
-    single_cause: bool
+    confounders: Sequence[Confounders]
+    also: str  # what else moved in the locks
     labels: Mapping[str, Sequence[str]]  # what is to be said of environments, and of which
 
 
@@ -75,14 +74,13 @@ def comparison(runs: Sequence[RunFolder]) -> Comparison:
     environments = _environments(runs)
     properties = _properties([environment.properties for environment in environments])
     packages = _properties([_packages(environment.lock) for environment in environments])
-    besides = [row for row in properties if row.moved and not row.name.startswith(_WITH_TRITON)]
     others = [row for row in packages if row.moved and row.name not in _LOCKED_ELSEWHERE]
     return Comparison(
         environments=environments,
         properties=properties,
         packages=packages,
-        confounders=_confounders(properties, besides, others),
-        single_cause=not besides,
+        confounders=confounders_of(runs),
+        also=f"In the locks, {listing(row.name for row in others)} moved too." if others else "",
         labels=_labels(environments),
     )
 
@@ -154,19 +152,6 @@ def _properties(sides: Sequence[Mapping[str, str]]) -> list[Property]:
     names = unique(name for side in sides for name in side)
     rows = [(name, [side.get(name, NOTHING) for side in sides]) for name in names]
     return [Property(name=name, values=values, moved=len(set(values)) > 1) for name, values in rows]
-
-
-def _confounders(properties: Sequence[Property], besides: Sequence[Property], others: Sequence[Property]) -> str:
-    with_triton = any(row.moved and row.name.startswith("ptxas") for row in properties)
-    moved = f"Triton{' with the ptxas that it carries' if with_triton else ''}"
-    if besides:
-        named = [f"{row.name} ({' → '.join(unique(row.values))})" for row in besides]
-        text = f"Besides {moved}, {listing(named)} moved: a difference may be theirs."
-    else:
-        text = f"One thing moved between the environments: {moved}. Causes can be told apart."
-    if others:
-        text += f" In the locks, {listing(row.name for row in others)} moved too."
-    return text
 
 
 def run_facts(run: RunFolder) -> RunFacts:

@@ -6,12 +6,16 @@ import dataclasses
 import fnmatch
 from typing import TYPE_CHECKING, Any
 
+from matrix import confounders
+from matrix.chains import as_dict, chains_of
 from matrix.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.records import CellRecord, KernelRecord
+    from matrix.chain import Chain
+    from matrix.confounders import Confounders
+    from matrix.records import CellRecord, KernelRecord, VerdictRecord
     from matrix.runfolder import RunFolder
 
 
@@ -55,12 +59,34 @@ def as_data(folder: RunFolder, cells: Sequence[CellRecord]) -> dict[str, Any]:
     ids = {row.cell_id for row in cells}
     verdicts = [v for v in folder.verdicts if v.candidate_cell_id in ids or v.baseline_cell_id in ids]
     return {
+        "confounders": confounders.as_data(_confounders(folder, verdicts)),
         "cells": rows(cells),
         "kernels": rows(kernels_of(folder, cells)),
         "dimensions": rows(row for row in folder.dimensions if row.cell_id in ids),
         "timings": rows(row for row in folder.timings if row.cell_id in ids),
         "verdicts": rows(verdicts),
+        "chains": [{"verdict": index, **as_dict(chain)} for index, chain in _chains(folder, verdicts)],
     }
+
+
+def _confounders(folder: RunFolder, verdicts: Iterable[VerdictRecord]) -> list[Confounders]:
+    pairs = dict.fromkeys((row.baseline, row.candidate) for row in verdicts)
+    return [confounders.confounders([folder], *pair) for pair in pairs]
+
+
+def _chains(folder: RunFolder, verdicts: Iterable[VerdictRecord]) -> Iterator[tuple[int, Chain]]:
+    """Of the verdicts that have one, by their place."""
+    found = ((index, chains_of(folder).of(row)) for index, row in enumerate(verdicts))
+    return ((index, chain) for index, chain in found if chain.links)
+
+
+def _linked(chain: dict[str, Any]) -> Iterator[str]:
+    """A chain as lines: the links in order, the first change in capitals, whose it is, what does not fit."""
+    links = (f"{link['step']} {'FIRST CHANGE' if link['first'] else link['state']}" for link in chain["links"])
+    yield f"  chain: {', '.join(links)}"
+    yield f"  whose change: {chain['owner']}. {chain['why']}"
+    yield from (f"  {link['step']}: {link['note']}" for link in chain["links"] if link["note"])
+    yield from (f"  BROKEN: {text}" for text in chain["broken"])
 
 
 def rows(records: Iterable[Any]) -> list[dict[str, Any]]:
@@ -71,14 +97,16 @@ def rows(records: Iterable[Any]) -> list[dict[str, Any]]:
 def as_text(folder: RunFolder, cells: Sequence[CellRecord]) -> str:
     """A page for a terminal: outcomes, verdicts, then every kernel with its facts and where its code is."""
     data = as_data(folder, cells)
-    lines: list[str] = []
+    lines = [f"{each['candidate']}: {each['text']}" for each in data["confounders"]]
     for cell in cells:
         lines += [cell.cell_id, f"  {cell.stage}: {cell.outcome}  {cell.reason}".rstrip()]
         lines += [f"    expected: {cell.expected}"] if cell.expected else []
         lines += [f"    {line}" for line in cell.detail.rstrip().splitlines()[-12:]]
-    for verdict in data["verdicts"]:
+    chains = {chain["verdict"]: chain for chain in data["chains"]}
+    for index, verdict in enumerate(data["verdicts"]):
         lines += ["", f"verdict ({verdict['baseline']} -> {verdict['candidate']}): {verdict['verdict']}"]
         lines += [f"  {verdict['reason_code']}: {verdict['change']}"] if verdict["change"] else []
+        lines += _linked(chains[index]) if index in chains else []
     lines += [line for row in data["dimensions"] for line in _dimension(row)]
     lines += [line for row in data["timings"] for line in _timing(row)]
     for kernel in data["kernels"]:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from matrix.chains import chained
+from matrix.confounders import confounders_of
 from matrix.gaps import gaps
 from matrix.groups import Section, group
 from matrix.headline import decisions, figures, reach, title
-from matrix.provenance import comparison
 from matrix.wording import LOOKS, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from matrix.confounders import OneChange
     from matrix.gaps import Gap
     from matrix.groups import Group
     from matrix.headline import Decision
     from matrix.runfolder import RunFolder
 
 _ROWS = 20
+_CHAINED = 200  # findings whose chains are looked at for what is broken
 # GitHub takes 65,536 characters in a comment (and a mebibyte in a step's summary).
 _MOST = 60_000
 _MOST_A_LINE = 1000
@@ -33,10 +36,10 @@ _COLOURS = {"bad": "31;1", "missing": "31", "risk": "33", "odd": "34", "good": "
 def summary_markdown(run: RunFolder) -> str:
     """``summary.md``: the decision, the findings as a table, what was not tested."""
     groups = group([run])
-    lines = [MARKER, f"# {_plain(title([run]))}", ""]
+    lines = [MARKER, f"# {_plain(title([run]))}", "", *_confounded(run)]
     for decision in decisions([run], groups):
         lines += [f"**{decision.word}** {_named(decision, groups)}{_plain(decision.sentence)}", ""]
-    lines += [reach([run]), "", _plain(comparison([run]).confounders), ""]
+    lines += [reach([run]), ""]
     lines += ["| " + " | ".join(f"{figure.label}" for figure in figures([run], groups)) + " |"]
     lines += ["|" + " --- |" * len(figures([run], groups))]
     lines += ["| " + " | ".join(figure.value for figure in figures([run], groups)) + " |", ""]
@@ -46,8 +49,33 @@ def summary_markdown(run: RunFolder) -> str:
     lines += _table("Fails in both", [found for found in groups if found.section is Section.STANDING])
     lines += _table("Improvements", [found for found in groups if found.section is Section.IMPROVEMENT])
     lines += _table("Known differences", [found for found in groups if found.section is Section.KNOWN])
+    lines += _broken(groups)
     lines += _not_tested(gaps([run]))
     return _fitting(lines)
+
+
+def _confounded(run: RunFolder) -> list[str]:
+    """What differs beside the kernels, before any number; where causes cannot be told apart, the runs that would."""
+    lines = []
+    for found in confounders_of([run]):
+        lines += [f"{_plain(found.candidate)}: {_plain(found.text)}", ""]
+        lines += [f"- {each.cause} alone: `{_line(each.command)}`{_declaring(each)}" for each in found.runs]
+        lines += [""] if found.runs else []
+    return lines
+
+
+def _declaring(each: OneChange) -> str:
+    return f" with, in matrix.toml: `{_line(each.needs)}`" if each.needs else ""
+
+
+def _broken(groups: Sequence[Group]) -> list[str]:
+    """Links that the one before them does not explain."""
+    found = [
+        f"- {_plain(group.title)} on {sighting.verdict.target}: {_plain(text)}"
+        for group, sighting, chain in chained(groups[:_CHAINED])
+        for text in chain.broken
+    ]
+    return ["## To be explained", "", *found[:_ROWS], ""] if found else []
 
 
 def _fitting(lines: Sequence[str]) -> str:
@@ -71,6 +99,10 @@ def summary_text(run: RunFolder, *, colour: bool = False) -> str:
 
 
 def _text_lines(run: RunFolder, groups: Sequence[Group], *, colour: bool) -> Iterator[str]:
+    for beside in confounders_of([run]):
+        yield f"{beside.candidate}: {_line(beside.text)}"
+        for each in beside.runs:
+            yield f"  {each.cause} alone: {_line(each.command)}{_declaring(each).replace('`', '')}"
     for decision in decisions([run], groups):
         pair = f"{decision.baseline} → {decision.candidate}"
         yield f"{_paint(decision.word, decision.tone, colour=colour)} {pair}"
@@ -82,6 +114,8 @@ def _text_lines(run: RunFolder, groups: Sequence[Group], *, colour: bool) -> Ite
             word = _paint(f"{look.glyph} {look.word:<10}", look.tone, colour=colour)
             waived = f"  waived: {_line(found.finding.waived)}" if found.finding.waived else ""
             yield f"  {word}  {_line(found.title)}  [{found.where}]{waived}"
+            if whose := _whose(found):
+                yield f"  {'':<12}  {_line(whose)}"
         if len(told) > _ROWS:
             yield f"  and {len(told) - _ROWS} more in the report"
     yield reach([run])
@@ -104,7 +138,8 @@ def _table(heading: str, groups: Sequence[Group]) -> list[str]:
     for found in groups[:_ROWS]:
         look = LOOKS[found.finding.verdict]
         gap = found.finding.text if found.section is Section.UNDECIDED else ""
-        notes = (found.finding.known or gap, f"waived: {found.finding.waived}" if found.finding.waived else "")
+        waived = f"waived: {found.finding.waived}" if found.finding.waived else ""
+        notes = (found.finding.known or gap, waived, _whose(found))
         why = "".join(f"<br>{_plain(note)}" for note in notes if note)
         cells = (
             f"{look.glyph} {look.word}",
@@ -116,6 +151,11 @@ def _table(heading: str, groups: Sequence[Group]) -> list[str]:
     if len(groups) > _ROWS:
         lines.append(f"| | and {len(groups) - _ROWS} more in the report | | |")
     return [*lines, ""]
+
+
+def _whose(found: Group) -> str:
+    """Whose change a finding is, on its worst target."""
+    return next((chain.said for _, _, chain in chained([found]) if chain.links), "")
 
 
 def _not_tested(found: Sequence[Gap]) -> list[str]:

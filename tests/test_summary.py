@@ -23,10 +23,13 @@ def run(tmp_path_factory):
 
 def test_markdown_decides_first_and_names_every_finding(run):
     text = summary_markdown(run)
-    assert text.startswith("<!-- triton-matrix -->\n# Triton 3.5.1 → 3.6.0, 3.9.0\n\n**Do not upgrade.**")
+    assert text.startswith(
+        "<!-- triton-matrix -->\n# Triton 3.5.1 → 3.6.0, 3.9.0\n\ntriton3.6.0-torch2.11.0: One thing differs:"
+    )
+    assert text.index("One thing differs") < text.index("**Do not upgrade.**") < text.index("| findings |")
     for heading in ("Findings", "Without a verdict", "Improvements", "Known differences", "Not tested"):
         assert f"## {heading}\n" in text
-    assert r"column\_max\_tma: more exchange between threads | sm_90 and sm_100" in text
+    assert r"column\_max\_tma: more exchange between threads<br>first change: TTGIR" in text
 
 
 def test_markdown_shows_a_hostile_name_as_text(run):
@@ -62,10 +65,10 @@ def test_the_terminal_gets_colour_only_where_asked(run):
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == summary_text(run)
 
 
-def test_a_flat_run_is_three_lines(tmp_path):
+def test_a_flat_run_is_four_lines(tmp_path):
     folder = run_folders.build(tmp_path / "run", quiet=True, hostile=False)
-    assert summary_text(load(folder)).splitlines()[0].startswith("Nothing regressed.")
-    assert len(summary_text(load(folder)).splitlines()) == 3
+    assert summary_text(load(folder)).splitlines()[1].startswith("Nothing regressed.")
+    assert len(summary_text(load(folder)).splitlines()) == 4
 
 
 def test_what_fails_in_both_is_never_passed_over(tmp_path):
