@@ -23,6 +23,7 @@ import uuid
 import torch
 
 from matrix.worker.driver import DriverError, checked, library, long
+from matrix.worker.stretches import GRANULE_BYTES, Stretches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 # Of cuda.h: CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 # CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
 _PINNED, _ON_DEVICE, _FILE_DESCRIPTOR, _READ_WRITE = 1, 1, 1, 3
-_GRANULE_BYTES = 2 << 20
 _SHARE_OF_FREE = 0.25
 _LARGEST_BYTES = 16 << 30
 _ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
@@ -72,8 +72,7 @@ class Slab:
 
     def __init__(self, handle: ctypes.c_ulonglong, size: int, device: torch.device, name: str) -> None:
         self.size, self.name, self.overflowed = size, name, False
-        self._handle, self._device, self._next = handle, device, 0
-        self._used: dict[int, int] = {}  # where each stretch that is in use begins and ends
+        self._handle, self._device, self._stretches = handle, device, Stretches(size)
         self._outside: set[int] = set()
         self._pointer = self._mapped()
         # Pools keep the addresses of these, not the objects.
@@ -87,7 +86,7 @@ class Slab:
         if not hasattr(torch.cuda, "MemPool"):
             raise DriverError(f"torch {torch.__version__} has no pools of memory of one's own")
         free, _ = torch.cuda.mem_get_info()
-        size = int(min(_SHARE_OF_FREE * free, _LARGEST_BYTES)) // _GRANULE_BYTES * _GRANULE_BYTES
+        size = int(min(_SHARE_OF_FREE * free, _LARGEST_BYTES)) // GRANULE_BYTES * GRANULE_BYTES
         location = _Location(_ON_DEVICE, _ordinal(device))
         properties, handle = _Properties(_PINNED, _FILE_DESCRIPTOR, location, None, 0), ctypes.c_ulonglong()
         checked("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(properties), long(0))
@@ -130,10 +129,11 @@ class Slab:
 
     def restart(self, offset: int) -> None:
         """Carve anew, from ``offset`` bytes on."""
-        if self._used:
+        if self._stretches.in_use:
             # Pools that are gone keep their memory until the cache is emptied.
             torch.cuda.empty_cache()
-        self._next, self.overflowed = offset % self.size, False
+        self._stretches.restart(offset)
+        self.overflowed = False
 
     def offset(self, tensor: torch.Tensor) -> int:
         """Where ``tensor`` begins, in bytes from the slab's own beginning."""
@@ -145,9 +145,7 @@ class Slab:
 
     def _take(self, size: int, _device: int, _stream: int | None) -> int:
         """Called by torch for each segment of a pool; raising is of no use here."""
-        start = self._room(size)
-        if start + size <= self.size:
-            self._next = self._used[start] = start + size
+        if (start := self._stretches.take(size)) is not None:
             return self._pointer + start
         pointer = ctypes.c_ulonglong()
         if library().cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(size)):
@@ -156,20 +154,12 @@ class Slab:
         self._outside.add(pointer.value)
         return pointer.value
 
-    def _room(self, size: int) -> int:
-        """Where the next ``size`` bytes begin that nobody uses."""
-        start = -(-self._next // _GRANULE_BYTES) * _GRANULE_BYTES
-        for first, last in sorted(self._used.items()):
-            if first < start + size and start < last:
-                start = -(-last // _GRANULE_BYTES) * _GRANULE_BYTES
-        return start
-
     def _give_back(self, pointer: int, _size: int, _device: int, _stream: int | None) -> None:
         if pointer in self._outside:
             self._outside.remove(pointer)
             library().cuMemFree_v2(long(pointer))
         else:
-            self._used.pop(pointer - self._pointer, None)
+            self._stretches.give_back(pointer - self._pointer)
 
 
 class Lender:
