@@ -30,7 +30,7 @@ from matrix.wording import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from matrix.arm_pairs import ArmPair, ArmPairs
     from matrix.records import ArmRecord, DimensionRecord, KernelRecord, VerdictRecord
@@ -138,7 +138,8 @@ class Figures:
         if not tried:
             return "Not checked in this run."
         failed = [row for row in tried if row.outcome != Outcome.PASSED]
-        text = f"{plural(len(tried), 'dimension')} checked, " + (
+        elsewhere = {row.run_id for row in tried} - {self._run.run_id}
+        text = f"{plural(len(tried), 'dimension')} checked{_in_run(elsewhere)}, " + (
             f"failed: {listing(phrase(row.dimension) for row in failed)}" if failed else "all passed"
         )
         values = next((row for row in tried if row.dimension == "values"), None)
@@ -159,6 +160,11 @@ class Figures:
             "" if arm.warm_median_us is not None else "a warm cache",
         )
         return f"{'; '.join(filter(None, told))}."
+
+
+def _in_run(run_ids: Collection[str]) -> str:
+    """A result that another run measured and this one took over is that run's."""
+    return f" in run {listing(sorted(run_ids))}" if run_ids else ""
 
 
 def untuned(arm: ArmRecord) -> str:

@@ -16,13 +16,15 @@ from click.testing import CliRunner
 
 from matrix import cli
 from matrix.arm_pairs import ArmPairs
-from matrix.eight_fields import Figures, competitor_name
+from matrix.eight_fields import Figures, competitor_name, untuned
+from matrix.records import Role
 from matrix.resources import sample_folder
 from matrix.runfolder import load
 from matrix.seal import read_seal, seal
 from matrix.signoff import render_signoff, write_signoff
 from matrix.store import write_verdicts
 from matrix.waivers import Waiver, waive
+from matrix.wording import microseconds
 
 EIGHT = [
     "Median and spread",
@@ -34,6 +36,7 @@ EIGHT = [
     "Warm-up and repetition",
     "Not tested",
 ]
+SOFTMAX = "rows=4096,dtype=fp16"
 WAIVER = Waiver(
     cells=("*/column_max_tma:*",),
     stages=(),
@@ -66,45 +69,84 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def recorded():
+def sample():
+    return load(sample_folder())
+
+
+@pytest.fixture(scope="module")
+def recorded(sample):
     """Every figure of the recorded run, by candidate, case and params."""
-    sample = load(sample_folder())
     figures = Figures(sample, ArmPairs(sample.timings))
     stated = {(name, one.case, one.params): one for name in sample.meta["request"]["candidates"]
               for one in figures.of(name)}  # fmt: skip
     return {key: dict(one.fields) for key, one in stated.items()}
 
 
-def test_every_recorded_figure_states_all_eight_and_none_is_empty(recorded):
-    assert len(recorded) == 144
-    for fields in recorded.values():
+def arms(sample, role):
+    return {(arm.environment, arm.case, arm.params): arm for arm in sample.timings if arm.role is role}
+
+
+def test_every_recorded_figure_states_all_eight_and_none_is_empty(recorded, sample):
+    candidates = arms(sample, Role.CANDIDATE)
+    assert set(recorded) == set(candidates)
+    assert len(recorded) > 100
+    (gpu,) = sample.meta["gpus"]
+    for key, fields in recorded.items():
+        arm = candidates[key]
         assert list(fields) == EIGHT
         assert all(len(text) > 10 for text in fields.values())
-        assert "H200, driver 580.159.04, power limit 700 W" in fields["GPU and clocks"]
-        assert re.search(r"torch 2\.11\.0\+cu130: [\d,.]+ us|names none", fields["Competitor"])
-        assert "_matrix_case_" not in fields["Competitor"]
-        assert re.search(r"[\d,]+ samples.* in \d+ rounds of \d+ blocks", fields["Warm-up and repetition"])
+        assert f"{gpu['name']}, driver {gpu['driver']}, power limit 700 W" in fields["GPU and clocks"]
+        assert microseconds(arm.median_us) in fields["Median and spread"]
         assert "p20 to p80" in fields["Median and spread"]
+        assert "_matrix_case_" not in fields["Competitor"]
+        assert arm.competitor.rpartition(" of ")[2] in fields["Competitor"]
+        assert (
+            f"{arm.samples:,} samples in {arm.rounds} rounds of {arm.blocks} blocks" in fields["Warm-up and repetition"]
+        )
+        assert "time on any target but sm_90" in fields["Not tested"]
 
 
-def test_the_regression_reads_as_it_was_measured(recorded):
-    fields = recorded["host", "column_max_tma", "rows=8192,cols=8192,dtype=fp16,block_m=16,block_n=128"]
-    assert "62.4 us" in fields["Median and spread"]
-    assert "194.8 us" in fields["Median and spread"]
+def test_the_regression_reads_as_it_was_measured(recorded, sample):
+    key = ("host", "column_max_tma", "rows=8192,cols=8192,dtype=fp16,block_m=16,block_n=128")
+    fields, arm = recorded[key], arms(sample, Role.CANDIDATE)[key]
+    base = arms(sample, Role.BASELINE)[(arm.baseline, *key[1:])]
+    assert 3.0 < arm.median_us / base.median_us < 3.3
+    assert f"{microseconds(base.median_us)} (p20" in fields["Median and spread"]
+    assert f"→ {microseconds(arm.median_us)} (" in fields["Median and spread"]
     assert "x_ptr 8192x8192 fp16" in fields["Shapes and dtypes"]
-    assert re.search(r"[\d,]+ GB/s .* → 775 GB/s", fields["GB/s or TFLOP/s"])
-    assert "largest error against float64 0, allowed 4 x 0 of its size + 2 ulp of fp32" in fields["Correctness"]
-    assert "time on any target but sm_90" in fields["Not tested"]
-    assert "whether held is not recorded" in fields["GPU and clocks"]
+    assert f"→ {arm.gb_s:.0f} GB/s" in fields["GB/s or TFLOP/s"]
 
 
-def test_a_tuned_cell_is_checked_without_its_tuning(recorded):
-    tuned = [fields for (_, case, _), fields in recorded.items() if case == "matmul_autotuned"]
-    assert tuned
-    for fields in tuned:
-        assert "dimensions checked, all passed" in fields["Correctness"]
-        # A share of matrix products is one of TFLOP/s.
-        assert re.match(r"\d+ TFLOP/s \(\d+ % of its own matmul rate\)", fields["GB/s or TFLOP/s"])
+def test_correctness_is_stated_with_its_tolerance_and_the_run_that_checked_it(tmp_path):
+    run = load(run_folders.build(tmp_path / "run", gpu=True, hostile=False))
+    timed_too = [dataclasses.replace(row, params=SOFTMAX) for row in run.dimensions if row.case == "softmax"]
+    ids = {row.environment: f"{row.environment}/sm_90/softmax:{SOFTMAX}" for row in timed_too}
+    rows = [dataclasses.replace(row, cell_id=ids[row.environment]) for row in timed_too]
+
+    def said(rows):
+        figures = Figures(dataclasses.replace(run, dimensions=rows), ArmPairs(run.timings)).of(run_folders.NEXT)
+        (one,) = (figure for figure in figures if (figure.case, figure.params) == ("softmax", SOFTMAX))
+        return dict(one.fields)
+
+    checked = "2 dimensions checked, all passed; largest error against float64 0.0001, allowed 4 x plain torch's error"
+    assert checked in said(rows)["Correctness"]
+    assert "correctness: launched, bounds" in said(rows)["Not tested"]
+    assert "strided" in said(rows)["Not tested"]  # refused
+    other = [dataclasses.replace(row, run_id="another") for row in rows]
+    assert "2 dimensions checked in run another, all passed" in said(other)["Correctness"]
+    assert said([])["Correctness"] == "Not checked in this run."
+    wrong = [dataclasses.replace(row, outcome="wrong") if row.dimension == "values" else row for row in rows]
+    assert "failed: values" in said(wrong)["Correctness"]
+
+
+def test_a_tuned_cell_goes_by_what_was_checked_without_its_tuning(recorded, sample):
+    tuned = [arm for arm in sample.timings if arm.tuning]
+    assert {untuned(arm) for arm in tuned} == {arm.cell_id.partition(",tuning=")[0] for arm in tuned}
+    # A share of matrix products is one of TFLOP/s.
+    for arm in tuned:
+        if arm.role is Role.CANDIDATE:
+            rates = recorded[arm.environment, arm.case, arm.params]["GB/s or TFLOP/s"]
+            assert re.match(r"\d+ TFLOP/s \(\d+ % of its own matmul rate\)", rates)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +229,7 @@ def test_the_command_writes_it(tmp_path, monkeypatch):
     done = CliRunner().invoke(cli.main, ["report", "--sample", "--signoff"], standalone_mode=False)
     assert done.output.strip() == "sample-signoff.html"
     text = (tmp_path / "sample-signoff.html").read_text()
-    assert text.count('class="figure ') == 144
+    assert text.count('class="figure ') == sum(arm.role is Role.CANDIDATE for arm in load(sample_folder()).timings)
     assert len(text) < 1_000_000
     two = CliRunner().invoke(cli.main, ["report", "--signoff", "a", "b"])
     assert two.exit_code != 0
