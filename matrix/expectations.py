@@ -53,6 +53,11 @@ def holds(expect: Expect, cell: CellRecord, *, stage: str = "") -> bool:
     return _has_params(cell.params, expect.params) and _in_versions(expect.triton, cell.triton_version)
 
 
+def concerns(expect: Expect, version: str) -> bool:
+    """Whether ``expect`` speaks about this release of Triton at all."""
+    return _in_versions(expect.triton, version)
+
+
 def met(expectations: Sequence[Expect], cell: CellRecord, *, stage: str = "", outcome: str = "") -> Expect | None:
     """The first expectation that foresaw the outcome of ``cell`` (or ``outcome`` in its place)."""
     seen = outcome or cell.outcome

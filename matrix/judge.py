@@ -7,12 +7,14 @@ stages adopt that outcome.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.arm_pairs import ArmPairs
 from matrix.changes import Change, Direction, encode
+from matrix.expectations import concerns
 from matrix.family import examine
 from matrix.findings import number
 from matrix.judgement import Judgement, Side, judge_spot
@@ -59,7 +61,9 @@ class Arm:
     kernels: dict[Spot, list[KernelRecord]]
     dimensions: dict[Spot, list[DimensionRecord]]
     imports: dict[str, CellRecord]
+    versions: set[str] = field(default_factory=set)  # of Triton: one, unless runs of several hosts are judged as one
     sides: dict[Spot, Side] = field(default_factory=dict)  # as far as they were asked for
+    ordered: list[Spot] = field(default_factory=list)  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,7 @@ def judge(  # noqa: PLR0913 - everything that a run knows
     on the baseline's side either, still gets one incomplete row.
     """
     arms = _arms((baseline, *candidates), cells, kernels, dimensions)
-    rules = Rules(expectations=expectations, thresholds=thresholds, pairs=ArmPairs(timings))
+    rules = Rules(expectations=expectations, thresholds=_one_object(thresholds), pairs=ArmPairs(timings))
     rows: list[VerdictRecord] = []
     for candidate in candidates:
         place = Place(run_id=run_id, baseline=baseline, candidate=candidate)
@@ -98,15 +102,24 @@ def judge(  # noqa: PLR0913 - everything that a run knows
     return number(rows)
 
 
+@functools.lru_cache(maxsize=16)
+def _one_object(thresholds: Thresholds) -> Thresholds:
+    """What is compared by the same thresholds is remembered by that object (matrix.kernel_pairs)."""
+    return thresholds
+
+
 def _candidate_rows(place: Place, baseline: Arm, candidate: Arm, rules: Rules) -> list[VerdictRecord]:
-    spots = sorted({*baseline.cells, *candidate.cells}, key=_in_order)
+    spots = _spots(baseline, candidate)
     if not spots:
         return [_row(place, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
     rules = replace(rules, timed=_timed(place, spots, rules))
     rows = []
+    foreseen: dict[str, Sequence[Expect]] = {}
     for spot in spots:
         one, other = _side(baseline, spot), _side(candidate, spot)
-        expectations = rules.expectations.get(spot.case, ())
+        if spot.case not in foreseen:
+            foreseen[spot.case] = _foreseen(rules.expectations.get(spot.case, ()), baseline, candidate)
+        expectations = foreseen[spot.case]
         if spot.stage != Stage.TIMING:
             judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds)
             rows.append(_row(place, spot, judgement, one, other))
@@ -118,6 +131,21 @@ def _candidate_rows(place: Place, baseline: Arm, candidate: Arm, rules: Rules) -
         unchanged = _unchanged(baseline, candidate, spot)
         rows.append(_row(place, spot, judgement, one, other, speed, unchanged=unchanged))
     return rows
+
+
+def _spots(baseline: Arm, candidate: Arm) -> list[Spot]:
+    """Of both, in order; the baseline's own are put in order once for all candidates."""
+    if not baseline.ordered:
+        baseline.ordered.extend(sorted(baseline.cells, key=_in_order))
+    if candidate.cells.keys() == baseline.cells.keys():
+        return baseline.ordered
+    return sorted({*baseline.cells, *candidate.cells}, key=_in_order)
+
+
+def _foreseen(expectations: Sequence[Expect], baseline: Arm, candidate: Arm) -> Sequence[Expect]:
+    """Those that speak about one of the two releases: of what is known of releases, few do."""
+    versions = baseline.versions | candidate.versions
+    return [each for each in expectations if any(concerns(each, version) for version in versions)]
 
 
 def _timed(place: Place, spots: Sequence[Spot], rules: Rules) -> dict[Spot, TimedPair]:
@@ -170,6 +198,7 @@ def _arms(
     for cell in cells:
         if arm := arms.get(cell.environment):
             arm.cells[Spot(cell.case, cell.target, cell.params, cell.stage)] = cell
+            arm.versions.add(cell.triton_version)
             if cell.stage == Stage.IMPORT:
                 arm.imports[cell.case] = cell
     for kernel in kernels:

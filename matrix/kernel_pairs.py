@@ -41,6 +41,12 @@ class KernelComparison:
 def compare_kernels(
     baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord], thresholds: Thresholds
 ) -> KernelComparison:
+    baseline, candidate = list(baseline), list(candidate)
+    if len(baseline) == len(candidate) == 1:
+        one, other = baseline[0], candidate[0]
+        slower = _in_compile_time(baseline, candidate, thresholds)
+        if not slower and (one.kernel, one.config) == (other.kernel, other.config):
+            return _of_one(one.kernel, _ById(one.facts), _ById(other.facts), _ById(thresholds))
     before, after = _identified(baseline), _identified(candidate)
     if before.keys() == after.keys() and all(identical(before[key].facts, after[key].facts) for key in before):
         return KernelComparison(
@@ -67,6 +73,17 @@ def _paired(
         [(before[key], after[key]) for key in before if key in after],
         [record for key, record in before.items() if key not in after],
         [record for key, record in after.items() if key not in before],
+    )
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _of_one(
+    kernel: str, before: _ById[KernelFacts], after: _ById[KernelFacts], thresholds: _ById[Thresholds]
+) -> KernelComparison:
+    """Of cells that launch one kernel, as most do."""
+    found = sorted(_worst_by_reason(_risks(before, after, thresholds)).values(), key=_worst_first)
+    return KernelComparison(
+        identical=identical(before.of, after.of), changes=tuple(replace(change, kernel=kernel) for change in found)
     )
 
 
