@@ -9,14 +9,16 @@ import pytest
 import recorded
 from ptx_kernel import evaluated, ptx, tensor
 
-from matrix.memory import evidence, loops, machine
+from matrix.memory import evidence, loops, machine, reuse
 from matrix.memory.banks import matrix_wavefronts, wavefronts
 from matrix.memory.evidence import memory_evidence
-from matrix.memory.launch import sample
+from matrix.memory.launch import sample, spread_sample
 from matrix.memory.parsing import parse
+from matrix.memory.pipe import operand_bytes
 from matrix.memory.sectors import most_on_one_address, sectors
 
 LANES = np.arange(32)
+OWN = 1  # a warp's own wavefront, whatever it does
 ALL = np.ones((1, 32), bool)
 
 TID = "mov.u32 %r1, %tid.x;\nld.param.b64 %rd1, [kernel_param_0];\nld.param.b32 %r9, [kernel_param_1];\n"
@@ -113,6 +115,24 @@ def test_a_sample_stands_for_all_blocks(grid: tuple[int, ...]) -> None:
     assert len(set(found.blocks)) == len(found.blocks)
 
 
+@pytest.mark.parametrize("grid", [(1,), (2,), (3, 1, 1), (128, 64), (5, 7, 9), (64, 16, 64)])
+def test_a_wider_sample_stands_for_all_blocks(grid: tuple[int, ...]) -> None:
+    found = spread_sample(grid)
+    assert sum(found.weights) == pytest.approx(1)
+    assert all(place < size for block in found.blocks for place, size in zip(block, grid, strict=False))
+
+
+def test_blocks_that_take_ways_of_their_own_are_sampled_more_widely() -> None:
+    """Block y of 16 stores in every fourth: three samples could not tell."""
+    body = (
+        TID
+        + ADDRESS.format(stride=4)
+        + "mov.u32 %r3, %ctaid.y;\nand.b32 %r4, %r3, 3;\nsetp.ne.s32 %p1, %r4, 1;\n@%p1 bra $L__A;\n"
+        + "st.global.b32 [%rd3], %r1;\n$L__A:\nret;"
+    )
+    assert evaluated(body, grid=(4, 16)).global_store_sectors == pytest.approx(4 / 4, rel=0.1)
+
+
 def test_an_address_that_was_loaded_is_unknown_and_never_guessed() -> None:
     body = TID + ADDRESS.format(stride=4)
     body += (
@@ -148,14 +168,14 @@ def test_long_loops_are_sampled_and_weighted(n: int) -> None:
     """A ring of three buffers, entered as compilers enter it: with an index of -1."""
     found = evaluated(TID + ADDRESS.format(stride=4) + LOOP, n=n)
     assert found.global_load_sectors == 4 * n
-    assert found.shared_wavefronts == n
+    assert found.shared_wavefronts == n + OWN
     assert ("sampled" in found.note) == (n > 20)
 
 
 def test_a_loop_whose_bound_was_loaded_is_one_iteration_and_says_so() -> None:
     body = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r9, [%rd1];" + LOOP
     found = evaluated(body)
-    assert found.shared_wavefronts == 1
+    assert found.shared_wavefronts == 1 + OWN
     assert "depend on loaded values" in found.note
 
 
@@ -178,9 +198,9 @@ def test_lanes_that_part_run_both_paths() -> None:
         + "setp.lt.s32 %p1, %r1, %r9;\n@%p1 bra $L__A;\nshl.b32 %r5, %r1, 7;\nbra.uni $L__B;\n"
         + "$L__A:\nshl.b32 %r5, %r1, 2;\n$L__B:\nst.shared.b32 [%r5], %r1;"
     )
-    assert evaluated(body, n=32).shared_wavefronts == 1
-    assert evaluated(body, n=0).shared_wavefronts == 32
-    assert evaluated(body, n=16).shared_wavefronts == 17  # 16 lanes in bank 0, with lane 0 of the others
+    assert evaluated(body, n=32).shared_wavefronts == 1 + OWN
+    assert evaluated(body, n=0).shared_wavefronts == 32 + OWN
+    assert evaluated(body, n=16).shared_wavefronts == 17 + OWN  # 16 lanes in bank 0, with lane 0 of the others
 
 
 def test_a_view_keeps_its_offset() -> None:
@@ -188,7 +208,7 @@ def test_a_view_keeps_its_offset() -> None:
     assert evaluated(body, x=tensor(offset_bytes=4)).global_load_sectors == 5
 
 
-def test_copies_that_read_nothing_still_write_zeros() -> None:
+def test_a_copy_passes_the_pipe_once_whatever_it_reads() -> None:
     body = (
         TID
         + ADDRESS.format(stride=16)
@@ -196,7 +216,71 @@ def test_copies_that_read_nothing_still_write_zeros() -> None:
         + "cp.async.cg.shared.global [%r3], [%rd3], 0x10, %r4;"
     )
     found = evaluated(body, n=8)
-    assert (found.global_load_sectors, found.shared_wavefronts) == (4, 4)
+    assert (found.global_load_sectors, found.shared_wavefronts) == (4, 1 + OWN)
+
+
+def test_shuffles_pass_the_pipe_of_shared_memory() -> None:
+    """But neither one that nobody reads, nor one that hands on a lane's value of what indices decide."""
+    load = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];\n"
+    read = load + "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;\nadd.s32 %r4, %r3, %r2;\nst.global.b32 [%rd3], %r4;"
+    assert evaluated(read).shared_wavefronts == 1 + OWN
+    assert evaluated(load + "shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;").shared_wavefronts == OWN
+    warp = "shr.u32 %r3, %r1, 5;\nshfl.sync.idx.b32 %r4, %r3, 0, 31, -1;\nadd.s32 %r5, %r4, 1;"
+    assert evaluated(TID + warp).shared_wavefronts == OWN
+
+
+def test_a_warp_that_takes_no_part_still_issues() -> None:
+    body = TID + "shl.b32 %r2, %r1, 2;\nsetp.lt.s32 %p1, %r1, %r9;\n@%p1 st.shared.b32 [%r2], %r1;"
+    found = evaluated(body, n=8, threads=128)
+    assert (found.shared_wavefronts, found.requests) == (4 + 4 * OWN, 1)
+    assert found.shared_wavefronts_ideal == found.shared_wavefronts
+
+
+@pytest.mark.parametrize(
+    ("op", "first", "expected"),
+    [
+        ("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", True, (64 + 128) * 16 * 2),
+        ("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16", False, 64 * 16 * 2),
+        ("wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3", True, (64 + 128) * 32),
+        ("wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32", True, (64 + 64) * 8 * 4),
+    ],
+)
+def test_bytes_that_a_wgmma_reads_of_shared_memory(op: str, first: bool, expected: int) -> None:
+    assert operand_bytes(op, first=first) == expected
+
+
+def test_operands_of_a_wgmma_pass_the_pipe() -> None:
+    both = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%f1, %f2}, %rd4, %rd5, 1, 1, 1, 0, 0;"
+    one = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%f1, %f2}, {%r1, %r2}, %rd5, 1, 1, 1, 0;"
+    assert evaluated(both, threads=128).shared_wavefronts == 32 + 4 * OWN
+    assert evaluated(one, threads=128).shared_wavefronts == 16 + 4 * OWN
+
+
+AGAIN = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];\nld.global{how}.b32 %r3, [%rd3];"
+
+
+def test_l1_has_what_the_block_just_read() -> None:
+    found = evaluated(AGAIN.format(how=""))
+    assert (found.global_load_sectors, found.fetched_sectors) == (8, 4)
+    assert evaluated(AGAIN.format(how=".cv")).fetched_sectors == 8
+    assert evaluated(AGAIN.format(how=".L1::no_allocate")).fetched_sectors == 8
+
+
+def test_l1_has_lost_what_too_much_came_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reuse, "_L1_BYTES", 64)
+    assert evaluated(AGAIN.format(how="")).fetched_sectors == 8
+
+
+def test_what_all_blocks_read_is_fetched_once_an_sm() -> None:
+    found = evaluated(TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];", grid=(1320,))
+    assert found.fetched_sectors == pytest.approx(4 * 132 / 1320)
+
+
+def test_a_tensor_that_is_read_often_goes_over_dram_once() -> None:
+    found = evaluated(
+        TID + ADDRESS.format(stride=4) + "ld.global.cv.b32 %r2, [%rd3];", x=tensor(shape=[32]), grid=(99,)
+    )
+    assert found.dram_read_bytes == 32 * 4
 
 
 def test_the_users_own_line_of_what_was_inlined() -> None:

@@ -1,7 +1,7 @@
 """Shared wavefronts of fact F6's reduction, from real compiles, against ``ncu`` on an H200.
 
 Measured: ``l1tex__data_pipe_lsu_wavefronts_mem_shared.sum`` over blocks, 64 x 128 tiles of fp16, 8192 x 8192.
-The rest of the measured figure is descriptor set-up and what the copy engine writes itself.
+The rest of the measured figure is descriptor set-up and what keeps an access waiting for its turn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from matrix.records import KernelFacts, Verdict
 from matrix.runfolder import RunFolder, load
 
 RELEASES = ("3.5.1", "3.6.0", "3.9.0")
-PREDICTED = {"tma": (257, 1221, 293), "pointer": (1092, 1092, 164)}
+PREDICTED = {"tma": (264, 1292, 396), "pointer": (1160, 1160, 264)}
 MEASURED = {"tma": (312, 1371, 459), "pointer": (1177, 1178, 288)}
 NCU_US = {"tma": (36.3, 58.8, 36.4), "pointer": (52.4, 53.1, 35.6)}
 TALL, FLAT = "block_m=64", "block_m=16"
@@ -98,11 +98,15 @@ def test_the_verdicts(run: RunFolder, target: str, tile: str) -> None:
     assert "bank conflicts at tiles.py:" in risk.change
     assert "barriers" in risk.change and "shuffles" in risk.change
     assert verdicts["triton3.6.0", "column_max_pointer"].verdict is Verdict.CHANGED
-    assert verdicts["triton3.9.0", "column_max_tma"].verdict is Verdict.CHANGED
+    # The H200 is 1.08 times slower with the flat tile. A B200 has faster DRAM and no faster shared memory: its
+    # estimate is 1.75 times the baseline's, which nobody has measured.
+    wider = Verdict.CODE_RISK if (target, tile) == ("sm_100", FLAT) else Verdict.CHANGED
+    assert verdicts["triton3.9.0", "column_max_tma"].verdict is wider
     if tile == FLAT:  # of the tall one the H200's gain is 1.47 times, and the step from which we speak 1.5
         gain = verdicts["triton3.9.0", "column_max_pointer"]
         assert (gain.verdict, gain.reason_code) == (Verdict.IMPROVED, "shared_traffic_reduced")
 
 
 def test_the_regression_is_one_finding(run: RunFolder) -> None:
-    assert len({v.finding_id for v in run.verdicts if v.verdict is Verdict.CODE_RISK}) == 1
+    found = [v for v in run.verdicts if v.verdict is Verdict.CODE_RISK and v.candidate.startswith("triton3.6.0")]
+    assert len({v.finding_id for v in found}) == 1

@@ -28,6 +28,11 @@ class Kind(enum.StrEnum):
     BULK_STORE = "bulk_store"
     TENSORMAP = "tensormap"  # writes of a tensor map's fields; what they cost is not counted
     LOCAL = "local"
+    SHUFFLE = "shuffle"  # no access, but its lanes' values pass the pipe of shared memory
+    WGMMA = "wgmma"  # what it reads of shared operands
+
+
+SHARED = {Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.SHARED_ATOMIC, Kind.LDMATRIX, Kind.STMATRIX}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -20,24 +19,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matrix import ptx as ptx_text
+from matrix.memory import reuse
 from matrix.memory.accesses import Kind
 from matrix.memory.blocks import prepare
 from matrix.memory.cost import Work, busy_us
-from matrix.memory.executed import executed, tcgen05_work
+from matrix.memory.executed import executed, runs, tcgen05_work
 from matrix.memory.figures import instruction_figures
-from matrix.memory.launch import DTYPE_BYTES, parameters, sample
+from matrix.memory.launch import parameters, sample, spread_sample, tensor_bytes
 from matrix.memory.machine import Machine
 from matrix.memory.parsing import parse
+from matrix.memory.pipe import add_passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from matrix.memory.figures import InstructionFigures
+    from matrix.memory.launch import Sample
     from matrix.memory.log import Log
 
 WARP = 32
 SECTOR_BYTES = 32
 _LOADS = {Kind.GLOBAL_LOAD, Kind.ASYNC_COPY, Kind.BULK_LOAD}
+_NO_ACCESS = {Kind.SHUFFLE, Kind.WGMMA}
 _STORES = {Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.BULK_STORE}
 
 
@@ -56,11 +59,13 @@ class MemoryEvidence:
     shared_wavefronts_ideal: float
     global_load_sectors: float
     global_store_sectors: float
+    fetched_sectors: float  # of those loaded, what L1 lacks and asks L2 for
     global_sectors_ideal: float
     global_bytes_used: float
     bulk_bytes: float
     executed_instructions: float
     dram_bytes: float  # of the launch, were every byte of its tensors to go over once
+    dram_read_bytes: float  # of these, what is read
     lanes_an_address: int
     busy_us: dict[str, float] = field(default_factory=dict)
     lines: list[dict[str, float | int | str]] = field(default_factory=list)
@@ -106,43 +111,59 @@ def _traffic(
     if block < WARP or block % WARP:
         raise ValueError(f"kernel {program.name}: {block} threads a block are no whole warps")
     known = parameters(program, arguments, signature or _signature(arguments))
-    blocks = sample(grid)
     with np.errstate(all="ignore"):
         prepared = prepare(program, known.symbols)
+        blocks = sample(grid)
         log = Machine(prepared, known, blocks, grid, block).run()
-        figures = instruction_figures(log, blocks, block)
-    ends = {start: part.end for start, part in prepared.blocks.items()}
-    done = executed(log, program, ends, blocks, tcgen05_work(ptx_text.matrix_ops(ptx)))
-    loads, stores = _sum(figures, "sectors", _LOADS), _sum(figures, "sectors", _STORES)
-    footprint = _footprint(arguments)
+        if log.blocks_part and blocks.total > len(blocks.blocks):
+            blocks = spread_sample(grid)
+            log = Machine(prepared, known, blocks, grid, block).run()
+        by_place = instruction_figures(log, blocks, block)
+        fetched = reuse.fetched(log.touches, blocks, block)
+    ran = runs(log, {start: part.end for start, part in prepared.blocks.items()}, blocks)
+    add_passes(by_place, program, ran)
+    figures = [by_place[place] for place in sorted(by_place)]
+    done = executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx)))
+    bulk, stores = _sum(figures, "sectors", {Kind.BULK_LOAD}), _sum(figures, "sectors", _STORES)
+    loads = sum(fetched.values()) + bulk
+    footprint = float(sum(tensor_bytes(one) for one in arguments if one.get("kind") in ("tensor", "descriptor")))
+    read = _once(bulk, blocks, footprint)
+    read += sum(_once(count, blocks, known.storage_bytes.get(number, footprint)) for number, count in fetched.items())
     work = Work(
         blocks=blocks.total,
-        wavefronts=_sum(figures, "wavefronts"),
+        wavefronts=_sum(figures, "wavefronts") + block // WARP,  # one a warp, whatever it does: matrix.memory.pipe
         sectors=loads + stores,
         instructions=done.instructions,
         special=done.special,
         tensor_flop=done.tensor_flop,
-        dram_bytes=sum(min(sectors * SECTOR_BYTES * blocks.total, footprint) for sectors in (loads, stores)),
+        dram_bytes=min(read, footprint) + _once(stores, blocks, footprint),
     )
-    return _evidence(figures, work, loads, stores, _note(log)), work
+    return replace(_evidence(figures, work, loads, _note(log)), dram_read_bytes=min(read, footprint)), work
 
 
-def _evidence(
-    figures: Sequence[InstructionFigures], work: Work, loads: float, stores: float, note: str
-) -> MemoryEvidence:
-    requests = _sum(figures, "requests")
+def _once(sectors: float, blocks: Sample, most: float) -> float:
+    """Bytes that a launch moves over DRAM, when each goes over once, for so many sectors a block."""
+    return min(sectors * SECTOR_BYTES * blocks.total, most)
+
+
+def _evidence(figures: Sequence[InstructionFigures], work: Work, fetched: float, note: str) -> MemoryEvidence:
+    requests = _sum([one for one in figures if one.kind not in _NO_ACCESS], "requests")
+    # What every layout takes counts on both sides: shuffles, operands of matrix instructions, a warp's own.
+    ideal = work.wavefronts - sum(one.wavefronts - one.wavefronts_ideal for one in figures)
     return MemoryEvidence(
         requests=round(requests, 2),
         unknown=round(_sum(figures, "unknown") / requests, 4) if requests else 0.0,
         shared_wavefronts=round(work.wavefronts, 2),
-        shared_wavefronts_ideal=round(_sum(figures, "wavefronts_ideal"), 2),
-        global_load_sectors=round(loads, 2),
-        global_store_sectors=round(stores, 2),
+        shared_wavefronts_ideal=round(ideal, 2),
+        global_load_sectors=round(_sum(figures, "sectors", _LOADS), 2),
+        global_store_sectors=round(_sum(figures, "sectors", _STORES), 2),
+        fetched_sectors=round(fetched, 2),
         global_sectors_ideal=round(_sum(figures, "sectors_ideal"), 2),
         global_bytes_used=round(_sum(figures, "bytes_used"), 2),
         bulk_bytes=round(_sum(figures, "bulk_bytes"), 2),
         executed_instructions=round(work.instructions, 1),
         dram_bytes=work.dram_bytes,
+        dram_read_bytes=0.0,
         lanes_an_address=max((one.lanes_an_address for one in figures), default=0),
         lines=_lines(figures),
         note=note,
@@ -156,18 +177,6 @@ def _sum(figures: Iterable[InstructionFigures], name: str, kinds: set[Kind] | No
 def _signature(arguments: Sequence[Mapping[str, object]]) -> dict[str, str]:
     kinds = {"tensor": "*", "descriptor": "tensordesc", "int": "i64"}
     return {str(argument["name"]): kinds.get(str(argument.get("kind")), "") for argument in arguments}
-
-
-def _footprint(arguments: Sequence[Mapping[str, object]]) -> float:
-    """Bytes of all tensors of the launch: what caches make of repeated reads, at best."""
-    sizes = [_bytes(argument) for argument in arguments if argument.get("kind") in ("tensor", "descriptor")]
-    return float(sum(sizes))
-
-
-def _bytes(argument: Mapping[str, object]) -> int:
-    shape = argument.get("shape")
-    count = math.prod(int(size) for size in shape) if isinstance(shape, (list, tuple)) else 0
-    return count * DTYPE_BYTES.get(str(argument.get("dtype")), 1)
 
 
 _PER_LINE = ("requests", "unknown", "wavefronts", "wavefronts_ideal", "sectors", "sectors_ideal", "bulk_bytes")

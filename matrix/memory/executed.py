@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from matrix.memory.launch import Sample
     from matrix.memory.log import Log
@@ -26,6 +26,15 @@ _WARPGROUP = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A basic block, up to ``end`` (not included): how many warps and thread blocks run it, means over the grid."""
+
+    end: int
+    warps: float
+    blocks: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
     """A block's executions, means over the grid: warp instructions, of them special functions, 16-bit FLOP."""
 
@@ -34,19 +43,26 @@ class Executed:
     tensor_flop: float
 
 
-def executed(log: Log, program: Program, ends: dict[int, int], sample: Sample, tcgen05_flop: float) -> Executed:
-    """``ends`` gives the end of each basic block, ``tcgen05_flop`` the work of one ``tcgen05.mma``."""
+def runs(log: Log, ends: Mapping[int, int], sample: Sample) -> dict[int, Run]:
+    """Every basic block that ran, by its first instruction; ``ends`` gives the end of each."""
     weights = np.asarray(sample.weights)
     warps: dict[int, Array] = {}
     blocks: dict[int, Array] = {}
     for visit in log.visits:
         warps[visit.start] = warps.get(visit.start, 0.0) + visit.warps * visit.weight
         blocks[visit.start] = blocks.get(visit.start, 0.0) + (visit.warps > 0) * visit.weight
+    return {
+        start: Run(end=ends[start], warps=float(seen @ weights), blocks=float(blocks[start] @ weights))
+        for start, seen in warps.items()
+    }
+
+
+def executed(found: Mapping[int, Run], program: Program, tcgen05_flop: float) -> Executed:
+    """``tcgen05_flop`` is the work of one ``tcgen05.mma``."""
     totals = np.zeros(3)
-    for start, seen in warps.items():
-        count, special, by_warp, by_block = _profile(program.instructions[start : ends[start]], tcgen05_flop)
-        mean = float(seen @ weights)
-        totals += (count * mean, special * mean, by_warp * mean + by_block * float(blocks[start] @ weights))
+    for start, run in found.items():
+        count, special, by_warp, by_block = _profile(program.instructions[start : run.end], tcgen05_flop)
+        totals += (count * run.warps, special * run.warps, by_warp * run.warps + by_block * run.blocks)
     return Executed(instructions=float(totals[0]), special=float(totals[1]), tensor_flop=float(totals[2]))
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from matrix.memory.launch import Sample
     from matrix.memory.log import Log, Touch
+    from matrix.memory.parsing import Instruction
 
 WARP = 32
 _ROW_OF_BANKS = 128  # bytes; four sectors
@@ -56,14 +57,14 @@ class InstructionFigures:
     lanes_an_address: int = 0
 
 
-def instruction_figures(log: Log, sample: Sample, threads: int) -> list[InstructionFigures]:
-    """Every instruction that touched memory, in program order."""
+def instruction_figures(log: Log, sample: Sample, threads: int) -> dict[int, InstructionFigures]:
+    """Every instruction that touched memory, by its place."""
     counter = _Counter(threads, np.asarray(sample.weights))
     found: dict[int, InstructionFigures] = {}
     for touch in _distinct(log.touches):
         counter.add(touch, _figures_of(found, touch))
     counter.count()
-    return [found[index] for index in sorted(found)]
+    return found
 
 
 def _distinct(touches: Iterable[Touch]) -> Iterable[Touch]:
@@ -89,20 +90,16 @@ def _pattern(address: Array | None, active: Array | None) -> tuple[object, ...]:
     return base % _ROW_OF_BANKS, (address - base).tobytes(), lanes
 
 
+def new_figures(instruction: Instruction, kind: Kind, width: int) -> InstructionFigures:
+    file, line = instruction.location
+    return InstructionFigures(index=instruction.index, op=instruction.op, kind=kind, line=line, file=file, width=width)
+
+
 def _figures_of(found: dict[int, InstructionFigures], touch: Touch) -> InstructionFigures:
     instruction = touch.instruction
     figures = found.get(instruction.index)
     if figures is None:
-        file, line = instruction.location
-        figures = InstructionFigures(
-            index=instruction.index,
-            op=instruction.op,
-            kind=touch.access.kind,
-            line=line,
-            file=file,
-            width=touch.access.width,
-        )
-        found[instruction.index] = figures
+        figures = found[instruction.index] = new_figures(instruction, touch.access.kind, touch.access.width)
     figures.width = max(figures.width, touch.access.width)
     return figures
 
@@ -132,7 +129,7 @@ class _Counter:
             return
         if kind in _MATRICES:
             self._matrices[width // 16].append(rows)
-        elif kind in _SHARED or kind is Kind.ASYNC_COPY:
+        elif kind in _SHARED:
             self._shared[width].append(rows)
         elif kind in _GLOBAL:
             self._far[width].append(rows)

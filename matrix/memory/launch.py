@@ -6,6 +6,7 @@ its offset in its storage.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 # All of a kernel's shared memory, which starts at an address that is aligned to rows of banks.
 _SHARED_SYMBOL = "global_smem"
-_BASE = 1 << 40
+BASE = 1 << 40
 # Where a parameter's own bytes (a descriptor) lie: below every pointer, and it must fit 32 bits.
 _PARAM_BASE = 0x7000_0000
 _PARAM_STEP = 1 << 12
+_SPREAD = 16
+_STEPS = (1, 5, 7)  # odd: each axis is gone through in an order of its own
 DTYPE_BYTES = {
     "fp64": 8,
     "int64": 8,
@@ -58,6 +61,25 @@ def sample(grid: Sequence[int]) -> Sample:
     return Sample(blocks=tuple(chosen), weights=weights, total=total)
 
 
+def spread_sample(grid: Sequence[int]) -> Sample:
+    """First, last, and sixteen more, evenly over each axis, for all others: where blocks take ways of their own.
+
+    An axis of up to sixteen that divides it has each of its places as often as the grid has.
+    """
+    sizes = (*grid, 1, 1, 1)[:3]
+    total = max(1, math.prod(sizes))
+    ends = ((0, 0, 0), (sizes[0] - 1, sizes[1] - 1, sizes[2] - 1))
+    chosen: dict[tuple[int, int, int], float] = dict.fromkeys(ends, 1.0)
+    share = (total - len(chosen)) / _SPREAD
+    for number in range(_SPREAD):
+        x, y, z = (
+            (2 * (number * step % _SPREAD) + 1) * n // (2 * _SPREAD) for step, n in zip(_STEPS, sizes, strict=True)
+        )
+        chosen[x, y, z] = chosen.get((x, y, z), 0.0) + share
+    weights = tuple(count / total for count in chosen.values())
+    return Sample(blocks=tuple(chosen), weights=weights, total=total)
+
+
 @dataclass(slots=True, kw_only=True)
 class Parameters:
     """``values`` by PTX parameter name (None where unknown), ``maps`` by the address of a descriptor."""
@@ -65,6 +87,7 @@ class Parameters:
     values: dict[str, Array | None] = field(default_factory=dict)
     symbols: dict[str, int] = field(default_factory=dict)
     maps: dict[int, TensorMap] = field(default_factory=dict)
+    storage_bytes: dict[int, int] = field(default_factory=dict)  # by number: address over BASE
 
 
 def parameters(program: Program, arguments: Sequence[Mapping[str, object]], signature: Mapping[str, str]) -> Parameters:
@@ -80,10 +103,30 @@ def parameters(program: Program, arguments: Sequence[Mapping[str, object]], sign
         elif left:
             parameter = left.pop(0)
             found.values[parameter[0]] = _value(argument, kind, parameter[1], storages)
+    found.storage_bytes = _storage_bytes(arguments, storages)
     for number, (name, kind, _) in enumerate(left):
         # Scratch memory, global and for the profiler: pointers of the launcher's.
-        found.values[name] = constant((len(storages) + number + 1) * _BASE, np.int64) if kind.endswith("64") else None
+        found.values[name] = constant((len(storages) + number + 1) * BASE, np.int64) if kind.endswith("64") else None
     return found
+
+
+def _storage_bytes(arguments: Sequence[Mapping[str, object]], storages: Mapping[object, int]) -> dict[int, int]:
+    """Bytes of all views of each storage that came with its number; a view that comes twice counts once."""
+    views = {
+        (storages[argument["storage"]] // BASE, argument.get("offset_bytes"), str(argument.get("shape"))): argument
+        for argument in arguments
+        if argument.get("storage") in storages
+    }
+    found: dict[int, int] = {}
+    for (number, _, _), argument in views.items():
+        found[number] = found.get(number, 0) + tensor_bytes(argument)
+    return found
+
+
+def tensor_bytes(argument: Mapping[str, object]) -> int:
+    shape = argument.get("shape")
+    count = math.prod(int(size) for size in shape) if isinstance(shape, (list, tuple)) else 0
+    return count * DTYPE_BYTES.get(str(argument.get("dtype")), 1)
 
 
 def _describe(
@@ -120,7 +163,7 @@ def _describe_shape(found: Parameters, left: list[tuple[str, str, int]], values:
 def _value(argument: Mapping[str, object], kind: str, ptx_type: str, storages: dict[object, int]) -> Array | None:
     if kind.startswith("*") or argument.get("kind") == "tensor":
         storage = argument.get("storage", len(storages) + 1000)
-        base = storages.setdefault(storage, (len(storages) + 1) * _BASE)
+        base = storages.setdefault(storage, (len(storages) + 1) * BASE)
         offset = argument.get("offset_bytes", 0)
         return constant(base + (offset if isinstance(offset, int) else 0), np.int64)
     value = argument.get("value")

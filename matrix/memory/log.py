@@ -45,6 +45,7 @@ class Log:
     visits: list[Visit] = field(default_factory=list)
     sampled_loops: int = 0
     unknown_branches: int = 0
+    blocks_part: bool = False  # a branch depends on the block
     cut: bool = False
 
     def mark(self) -> tuple[int, int]:

@@ -312,6 +312,7 @@ class Machine:
 
     def _parted(self, block: Block, mask: Value, condition: Array) -> list[tuple[int, Value]]:
         """Both ways of a branch, each with its lanes, if it has any."""
+        self.log.blocks_part = self.log.blocks_part or len(condition) > 1
         goes = condition if mask is None else condition & mask
         if not goes.any() or block.goes_to is None:
             return [(block.end, mask)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from matrix import ptx
 from matrix.memory.accesses import access_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from matrix.memory.accesses import Access
 
@@ -29,6 +30,7 @@ _STATEMENT = re.compile(r"(?:@(!?)\s*([%\w$]+)\s+)?([a-z][\w.:]*)\s*(.*)", re.DO
 _OPERAND = re.compile(r"\[[^\]]*\]|\{[^}]*\}|[^\s,]+")
 _LABEL = re.compile(r"([\w$]+):(?!:)\s*")
 _NAME = re.compile(r"[%A-Za-z_$][\w.$]*")
+_REGISTER = re.compile(r"%\w+")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\d+))?")
 
 # Arithmetic on floating-point values, which decides no address; what compares or moves them may.
@@ -65,6 +67,7 @@ class Instruction:
     location: tuple[str, int]  # file name and line; empty and 0 where the PTX does not say
     results: tuple[str, ...] = ()
     access: Access | None = None
+    register_factor: bool = False  # of a wgmma: its first factor is in registers, not in shared memory
 
     @property
     def sources(self) -> list[str]:
@@ -93,6 +96,7 @@ class Program:
     labels: dict[str, list[int]]
     params: list[tuple[str, str, int]]  # name, PTX type, bytes of an array (0 for a scalar)
     threads: int
+    unread: frozenset[str] = frozenset()  # what shuffles hand to nobody: ptxas leaves such a one out
 
     def target(self, label: str, at: int) -> int | None:
         """The index that a branch at ``at`` to ``label`` goes to: the nearest of that name."""
@@ -123,7 +127,14 @@ def parse(text: str) -> Program:
         labels=labels,
         params=[(name, kind, int(size or 0)) for kind, name, size in _PARAM.findall(declared)],
         threads=ptx.threads(text),
+        unread=_unread(text, instructions),
     )
+
+
+def _unread(text: str, instructions: Iterable[Instruction]) -> frozenset[str]:
+    """Registers that only the shuffle which sets them names; arithmetic on data is kept without its operands."""
+    names = {name for i in instructions if i.op.startswith("shfl") for name in i.results if name[0] == "%"}
+    return frozenset(names and {name for name, count in Counter(_REGISTER.findall(text)).items() if count == 1} & names)
 
 
 def _statements(body: str, files: dict[str, str]) -> Iterator[tuple[str, str, tuple[str, int]]]:
@@ -185,7 +196,8 @@ def _instruction(statement: str, index: int, location: tuple[str, int]) -> Instr
         return None
     op = match[3]
     if _is_data(op):
-        return Instruction(index, op, match[2] or "", match[1] == "!", [], location)
+        in_registers = op.startswith("wgmma") and match[4].count("{") > 1
+        return Instruction(index, op, match[2] or "", match[1] == "!", [], location, register_factor=in_registers)
     operands = _OPERAND.findall(match[4])
     access = access_of(op, len(operands))
     instruction = Instruction(index, op, match[2] or "", match[1] == "!", operands, location, access=access)

@@ -156,10 +156,12 @@ def row(launch: dict[str, Any]) -> Row:
 
 def _predicted(found: MemoryEvidence, grid: Sequence[int]) -> dict[str, float]:
     blocks = grid[0] * grid[1] * grid[2]
+    # L2 counts what atomics do apart from writes.
+    atomic = sum(float(line["sectors"]) for line in found.lines if line["kind"] == "global_atomic")
     return {
         "wavefronts": found.shared_wavefronts * blocks,
-        "l2_read": found.global_load_sectors * blocks,
-        "l2_write": found.global_store_sectors * blocks,
+        "l2_read": found.fetched_sectors * blocks,
+        "l2_write": (found.global_store_sectors - atomic) * blocks,
         "dram": found.dram_bytes,
         "instructions": found.executed_instructions * blocks,
         "us": estimate_us(found.busy_us),
