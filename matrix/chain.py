@@ -15,10 +15,11 @@ import dataclasses
 import enum
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from matrix.changes import CodeReason
 from matrix.code_risk import identical
+from matrix.crossed import Whose, whose
 from matrix.kinds import Kind, kind_of
 from matrix.model import Outcome, Stage
 from matrix.records import KernelFacts, Verdict
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from matrix.arm_pairs import ArmPair
-    from matrix.records import CounterRecord, KernelRecord, VerdictRecord
+    from matrix.records import AssemblyRecord, CounterRecord, KernelRecord, VerdictRecord
 
     Pairs = Sequence[tuple[KernelRecord, KernelRecord]]
 
@@ -69,6 +70,7 @@ class Owner(enum.StrEnum):
     OPTIMISER = "Triton's optimiser"
     LLVM = "LLVM"
     ASSEMBLER = "the assembler"
+    TRITON_AND_ASSEMBLER = "Triton and the assembler together"
     TUNER = "the tuner"
     LAUNCHER = "Triton's launcher"
     TORCH = "torch"
@@ -120,7 +122,8 @@ class Beside(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
     """What is recorded of two cells. ``row`` is the verdict to explain, ``timed`` and ``coded`` those of the same cell
-    on time and on code. ``sources`` are digests of the case's files; ``counters`` the launches that were counted.
+    on time and on code. ``sources`` are digests of the case's files; ``counters`` the launches that were counted;
+    ``assembled`` is each side's PTX with each side's ptxas, where that was asked for.
     """
 
     row: VerdictRecord
@@ -133,6 +136,7 @@ class Sides:
     coded: VerdictRecord | None = None
     counters: tuple[Sequence[CounterRecord], Sequence[CounterRecord]] = ((), ())
     beside: Sequence[Beside] = ()
+    assembled: Sequence[AssemblyRecord] = ()
 
 
 def chain_of(sides: Sides) -> Chain:
@@ -413,6 +417,8 @@ def _first_owner(sides: Sides, links: Sequence[Link]) -> tuple[Owner, str]:
     first = next((link for link in links if link.first), None)
     if first is not None:
         owner, why = _OWNERS[first.step]
+        if sides.assembled and sides.row.stage == Stage.COMPILE:
+            return _crossed(owner, f"{why}.", sides)
         return owner, f"{why}.{_reserve(links, first)}"
     if sides.unmatched:
         return Owner.UNKNOWN, "The two sides launch other kernels: what launches them changed."
@@ -427,6 +433,20 @@ def _reserve(links: Sequence[Link], first: Link) -> str:
     if assembler.state is State.CHANGED and not assembler.first:
         text += " The assembler is another version too: --same-ptx-other-ptxas tells the two apart."
     return text
+
+
+def _crossed(owner: Owner, why: str, sides: Sides) -> tuple[Owner, str]:
+    """The owner of the first change, as crossed assemblies confirm it or not."""
+    found, said = whose(sides.assembled, sides.row.reason_code)
+    match found:
+        case Whose.ASSEMBLER:
+            return Owner.ASSEMBLER, f"{why} But it is not what shows. {said}" if owner is not Owner.ASSEMBLER else said
+        case Whose.BOTH:
+            return Owner.TRITON_AND_ASSEMBLER, f"{why} {said}"
+        case Whose.TRITON | Whose.EITHER | Whose.UNKNOWN:
+            return owner, f"{why} {said}"
+        case _:
+            assert_never(found)
 
 
 def _launcher(beside: Sequence[Beside]) -> tuple[Owner, str]:

@@ -13,14 +13,14 @@ from matrix.groups import Section
 from matrix.kernel_pairs import matched
 from matrix.model import CPU, Stage
 from matrix.records import Tuning
-from matrix.store import read_counters
+from matrix.store import read_assemblies, read_counters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from matrix.arm_pairs import ArmPair
     from matrix.groups import Group, Sighting
-    from matrix.records import CounterRecord, KernelRecord, VerdictRecord
+    from matrix.records import AssemblyRecord, CounterRecord, KernelRecord, VerdictRecord
     from matrix.runfolder import RunFolder
 
 _TOLD = (Section.FINDING, Section.WAIVED, Section.IMPROVEMENT, Section.KNOWN)
@@ -50,6 +50,9 @@ class Chains:
                 self._configured[kernel.environment, kernel.target, kernel.case, params].append(kernel)
         for row in run.verdicts:
             self._rows[_place(row, row.params, row.stage)] = row
+        self._assembled: dict[tuple[str, str, str], list[AssemblyRecord]] = defaultdict(list)
+        for assembled in read_assemblies(run.path):
+            self._assembled[assembled.finding_id, assembled.candidate, assembled.target].append(assembled)
         for counted in read_counters(run.path):
             self._counters[counted.cell_id].append(counted)
 
@@ -77,6 +80,7 @@ class Chains:
                 coded=self._rows.get(_place(row, _plain(row.params), Stage.COMPILE)),
                 counters=self._counts(timed),
                 beside=self._differences(row),
+                assembled=self._assembled.get((row.finding_id, row.candidate, row.target), ()),
             )
         )
 

@@ -205,6 +205,12 @@ def main() -> None:
 @click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
 @_waivers_option
 @click.option("--history", "history_at", metavar="DIR-or-URL", help="Add the run to a history over nights.")
+@click.option(
+    "--same-ptx-other-ptxas",
+    "cross_ptxas",
+    is_flag=True,
+    help="Assemble findings in the code again, each side's PTX with the other's ptxas.",
+)
 @click.option("--catalogue", is_flag=True, help="Each documented regression on its good and its bad side: recall.")
 @click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
@@ -214,6 +220,7 @@ def run(
     lock_clocks: int | None,
     waiver_file: Path | None,
     history_at: str | None,
+    cross_ptxas: bool,
     catalogue: bool,
     as_json: bool,
     quiet: bool,
@@ -244,6 +251,7 @@ def run(
         profile=profile,
         waivers=waivers,
         history=_history(history_at),
+        cross_ptxas=cross_ptxas,
     )
     try:
         finished = state.execute()

@@ -356,3 +356,32 @@ class CounterRecord:
     occupancy_share: float | None = None
     matrix_pipe_share: float | None = None
     stalls: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssemblyRecord:
+    """One kernel's PTX with one side's assembler: ``of_candidate`` says whose PTX, ``by_candidate`` whose ptxas.
+
+    ``shows``: the reasons that its code gives against the baseline's. ``reproduced``: it is the code that the side
+    whose PTX it is recorded. ``reason``: ptxas's own words where it refused.
+    """
+
+    run_id: str
+    finding_id: str
+    baseline: str
+    candidate: str
+    target: str
+    case: str
+    params: str
+    kernel: str
+    config: str
+    index: int
+    of_candidate: bool
+    by_candidate: bool
+    ptxas_version: str
+    outcome: str
+    reason: str
+    reproduced: bool
+    shows: list[str]
+    facts: dict[str, object]
+    artifacts: dict[str, str]

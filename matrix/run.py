@@ -38,6 +38,7 @@ from matrix.plan import (
 )
 from matrix.profiles import with_unjudged
 from matrix.provision import Provision, provide
+from matrix.reassembly import reassemble
 from matrix.recording import Arm, Clerk, expectations_of
 from matrix.releases import release_expectations
 from matrix.report import write_report
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from matrix.history import History
     from matrix.profiles import Profile
     from matrix.progress import Board
-    from matrix.records import CellRecord, CounterRecord, KernelRecord, VerdictRecord
+    from matrix.records import AssemblyRecord, CellRecord, CounterRecord, KernelRecord, VerdictRecord
     from matrix.runfolder import RunFolder
     from matrix.waivers import Waiver
 
@@ -88,6 +89,8 @@ class Run:
     profile: Profile | None = None
     waivers: tuple[Waiver, ...] = ()
     history: History | None = None
+    # Whether findings in the code are assembled again, each side's PTX with the other's ptxas.
+    cross_ptxas: bool = False
     run_id: str = ""
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     folder: Path = Path()
@@ -122,6 +125,7 @@ class Run:
             bench.artifacts.give({d for row in evidence for d in row.artifacts.values()}, self.folder / "artifacts")
             verdicts = self._verdicts(cells, evidence, gpu, clerk)
             store.write_counters(self.folder, self._counters(verdicts, gpu, planned, homes))
+            store.write_assemblies(self.folder, self._assemblies(bench, homes, locks, verdicts, evidence))
         return self._conclude(cells, evidence, gpu, verdicts, collected)
 
     def _on_gpus(
@@ -192,6 +196,21 @@ class Run:
         if Stage.COUNTERS not in self.request.stages:
             return []
         return count_red(verdicts, gpu.timings.arms, planned, homes, self.gpu_host.gpus, self.board.say)
+
+    def _assemblies(
+        self,
+        bench: Bench,
+        homes: Mapping[str, WorkerHome],
+        locks: Mapping[str, str],
+        verdicts: Sequence[VerdictRecord],
+        evidence: Sequence[KernelRecord],
+    ) -> list[AssemblyRecord]:
+        """Each side's PTX with the other's ptxas, of what is in question, where that was asked for."""
+        if not self.cross_ptxas:
+            return []
+        done = reassemble(bench, homes, locks, verdicts, evidence, self.configuration.thresholds)
+        bench.artifacts.give({digest for row in done for digest in row.artifacts.values()}, self.folder / "artifacts")
+        return done
 
     def _conclude(
         self,

@@ -3,7 +3,8 @@
 Schema history:
 
 * 1: cells, evidence and verdicts as of triton-matrix 0.1. Where a GPU took part also dimensions, timings,
-  rounds and counters: tables beside the others, which a reader that does not know them never opens.
+  rounds and counters, and assemblies where PTX was assembled again: tables beside the others, which a reader that
+  does not know them never opens.
 
 Structured values (options, signature, widths, hazards ...) are JSON strings, so that every reader can
 open them; only raw samples, of which there are many, are a list column of 32-bit floats. Base units
@@ -27,6 +28,7 @@ from matrix.atomic import storage_error
 from matrix.errors import StorageError
 from matrix.records import (
     ArmRecord,
+    AssemblyRecord,
     CellRecord,
     CounterRecord,
     DimensionRecord,
@@ -76,6 +78,7 @@ DIMENSIONS = _schema(*(_field(f) for f in dataclasses.fields(DimensionRecord)))
 TIMINGS = _schema(*(_field(f) for f in dataclasses.fields(ArmRecord)))
 ROUNDS = _schema(*(_field(f) for f in dataclasses.fields(RoundRecord)))
 COUNTERS = _schema(*(_field(f) for f in dataclasses.fields(CounterRecord)))
+ASSEMBLIES = _schema(*(_field(f) for f in dataclasses.fields(AssemblyRecord)))
 EVIDENCE = _schema(
     *(_field(f) for f in dataclasses.fields(KernelRecord) if f.name not in _FLAT),
     *(_field(f) for f in dataclasses.fields(KernelFacts)),
@@ -119,6 +122,11 @@ def write_rounds(folder: Path, records: Sequence[RoundRecord]) -> None:
 def write_counters(folder: Path, records: Sequence[CounterRecord]) -> None:
     if records:
         _write(folder / "counters.parquet", COUNTERS, _columns_of(CounterRecord, records))
+
+
+def write_assemblies(folder: Path, records: Sequence[AssemblyRecord]) -> None:
+    if records:
+        _write(folder / "assemblies.parquet", ASSEMBLIES, _columns_of(AssemblyRecord, records))
 
 
 def read_cells(folder: Path) -> list[CellRecord]:
@@ -168,6 +176,10 @@ def read_rounds(folder: Path, cells: Collection[str] | None = None) -> list[Roun
 
 def read_counters(folder: Path) -> list[CounterRecord]:
     return _records_if_there(CounterRecord, folder / "counters.parquet", COUNTERS)
+
+
+def read_assemblies(folder: Path) -> list[AssemblyRecord]:
+    return _records_if_there(AssemblyRecord, folder / "assemblies.parquet", ASSEMBLIES)
 
 
 def _columns_of(kind: type[Any], records: Sequence[Any], without: Collection[str] = ()) -> dict[str, list[Any]]:

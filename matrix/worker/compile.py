@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import time
 
 from matrix.case import Params
 from matrix.model import Outcome
-from matrix.worker import cases, failures
+from matrix.worker import assemble, cases, failures
 from matrix.worker.inputs import Blank
 from matrix.worker.launches import Launch, Part, Recorder
 from matrix.worker.target import Profile, check_arch
@@ -50,6 +51,10 @@ class Compiler:
 
     def answer(self, request: dict[str, Any]) -> None:
         """Compile one point; parts are sent as they end, so that a later crash loses none of them."""
+        if request["op"] == "assemble":
+            self._send({"id": request["id"], "part": assemble.answer(request, self._profile, self._ptxas)})
+            self._send({"id": request["id"], "done": True})
+            return
         identity, spool = request["id"], pathlib.Path(request["spool"])
 
         def finished(part: Part) -> None:
@@ -135,7 +140,7 @@ class Compiler:
             "arguments": launch.arguments,
             "ptxas_version": self._ptxas,
             "seconds": self._seconds.get(identity, {}),
-            "artifacts": {kind: _spool(spool, data) for kind, data in texts.items()},
+            "artifacts": {kind: _spool(spool, data) for kind, data in (*texts.items(), *_source(launch.function))},
         }
 
 
@@ -198,6 +203,14 @@ def _signature(compiled: Any) -> tuple[dict[str, str], dict[str, str]]:
     constants = {named(k): str(v) for k, v in getattr(source, "constants", {}).items()}
     signature = {named(k): str(v) for k, v in source.signature.items()}
     return constants, {k: v for k, v in signature.items() if k not in constants and v != "constexpr"}
+
+
+def _source(function: Any) -> list[tuple[str, bytes]]:
+    """The kernel's own text, from its first decorator on; none where it was not read from a file."""
+    try:
+        return [("source", inspect.getsource(function.fn).encode())]
+    except (OSError, TypeError):
+        return []
 
 
 def _bytes(data: Any) -> bytes:
