@@ -404,7 +404,7 @@ def trend(
         click.echo(f"{run_dir}: {known}", err=True)
     table = selected(history.read(), _flat(cases))
     if as_json:
-        click.echo(json.dumps(rows(trends(table)), default=str))
+        click.echo(json.dumps(rows(trends(table).series), default=str))
         return
     path = output or Path("trend.html")
     write_atomically(path, render_trend(table, history.address).encode())

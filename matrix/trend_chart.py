@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.records import Verdict
-from matrix.trends import trends
+from matrix.trends import BIMODAL, trends
 from matrix.wording import LOOKS, microseconds, plural, times
 
 if TYPE_CHECKING:
@@ -78,15 +78,15 @@ class Trend:
 
 def trend(history: pa.Table, *, limit: int = DRAWN) -> Trend | None:
     """None where there is no series of two nights."""
-    found = [series for series in trends(history) if len(series.points) > 1]
-    if not found:
+    found = trends(history, limit=limit)
+    if not found.count:
         return None
     return Trend(
-        charts=[_chart(series) for series in found[:limit]],
-        series=len(found),
-        changed=sum(bool(series.changes) for series in found),
-        skipped=sum(series.skipped.startswith("bimodal") for series in found),
-        nights=len({point.run_id for series in found for point in series.points}),
+        charts=[_chart(series) for series in found.series],
+        series=found.count,
+        changed=found.changed,
+        skipped=found.bimodal,
+        nights=found.nights,
     )
 
 
@@ -183,7 +183,7 @@ def _kind(change: ChangePoint) -> str:
 
 
 def _tone(series: Series) -> str:
-    if series.skipped.startswith("bimodal"):
+    if series.skipped.startswith(BIMODAL):
         return "missing"
     return {"worse": "bad", "better": "good"}[_kind(series.changes[-1])] if series.changes else "same"
 
@@ -194,13 +194,14 @@ def _day(point: Point) -> str:
 
 def trend_text(history: pa.Table, *, limit: int) -> str:
     """For a terminal: series with a change, and what was left alone."""
-    found = trends(history)
+    found = trends(history, limit=limit)
     lines = []
-    for series in [each for each in found if each.changes or each.skipped.startswith("bimodal")][:limit]:
-        lines.append(
-            f"{series.case}:{series.params} on {series.target} {series.gpu} ({series.candidate})".replace("  ", " ")
-        )
-        lines += [f"  {text}" for text in said_of(series)]
-    changed = sum(bool(series.changes) for series in found)
-    lines.append(f"{plural(len(found), 'series', 'series')} over nights, {changed} with a change of level")
+    for series in found.series:
+        if series.changes or series.skipped.startswith(BIMODAL):
+            where = " ".join(filter(None, (series.target, series.gpu)))
+            lines.append(f"{series.case}:{series.params} on {where} ({series.candidate})")
+            lines += [f"  {text}" for text in said_of(series)]
+    left = found.changed + found.bimodal - sum(not line.startswith("  ") for line in lines)
+    lines += [f"and {left} more"] if left > 0 else []
+    lines.append(f"{plural(found.count, 'series', 'series')} over nights, {found.changed} with a change of level")
     return "\n".join(lines) + "\n"

@@ -178,7 +178,9 @@ def filled(run, history, nights=30, slow_from=20, driver_from=12):
 def test_trends_over_a_month_find_the_change_and_the_driver(run, tmp_path):
     history = local(tmp_path)
     filled(run, history)
-    found = {(series.case, series.params): series for series in trends(history.read()) if series.stage == "timing"}
+    found = {
+        (series.case, series.params): series for series in trends(history.read()).series if series.stage == "timing"
+    }
     series = found["column_max_tma", SLOW]
     assert [change.place for change in series.changes] == [20]
     assert series.changes[0].ratio == pytest.approx(1.08, rel=0.01)

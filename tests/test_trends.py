@@ -7,10 +7,15 @@ import datetime as dt
 import numpy as np
 import pytest
 
+from matrix import trends as following
+from matrix.change_points import change_points, flips
 from matrix.history import SCHEMA
-from matrix.trends import change_points, flips, trends
 
 NOISE = 0.005
+
+
+def trends(history, **given):
+    return following.trends(history, **given).series
 
 
 def nights(count, levels, *, seed, noise=NOISE):
@@ -136,4 +141,7 @@ def test_the_latest_change_comes_first():
     early = table(nights(60, {20: 1.5}, seed=1))
     late = table(nights(60, {40: 1.02}, seed=1, noise=0.001))
     renamed = late.set_column(late.schema.get_field_index("case"), SCHEMA.field("case"), pa.array(["late"] * 60))
-    assert [series.case for series in trends(pa.concat_tables([early, renamed]))] == ["late", "softmax"]
+    both = pa.concat_tables([early, renamed])
+    assert [series.case for series in trends(both)] == ["late", "softmax"]
+    found = following.trends(both, limit=1)
+    assert ([series.case for series in found.series], found.count, found.changed, found.nights) == (["late"], 2, 2, 60)
