@@ -14,12 +14,15 @@ import click
 
 import matrix
 from matrix import config
+from matrix.cause_commands import COMMANDS
 from matrix.errors import ExitCode, UsageError
 from matrix.model import DEFAULT_TARGETS, Stage, Target
 from matrix.plan import GPU_STAGES, HOST_STAGES, Request, find_case_files
 from matrix.progress import Board, wants_colour
-from matrix.resources import catalogue_folder, kernels_folder, sample_folder
+from matrix.resources import catalogue_folder, kernels_folder, sample_folder, suites_folder
 from matrix.runs import Home
+from matrix.suites import requirements_of, suite_files
+from matrix.workplace import gpu_host, project_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -172,6 +175,13 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Case files or folders of your own, beside the built-in ones.",
         ),
         click.option(
+            "--suite",
+            type=Commas(),
+            multiple=True,
+            metavar="NAME,...",
+            help="Other people's kernels: see docs/suites.md.",
+        ),
+        click.option(
             "--configs",
             type=Configurations(),
             default="all",
@@ -196,6 +206,10 @@ def main() -> None:
     Exit codes: 0 complete and nothing regressed, 1 regressed, 2 usage or configuration, 3 incomplete,
     130 interrupted.
     """
+
+
+for each in COMMANDS:
+    main.add_command(each)
 
 
 @main.command()
@@ -233,8 +247,9 @@ def run(
     from matrix.runfolder import load
     from matrix.summary import summary_text
 
-    configuration, home, host = _configuration(selection), _home(), _gpu_host()
+    configuration, home, host = _configuration(selection), _home(), gpu_host()
     request = _request(configuration, selection, host)
+    configuration = _with_requirements(configuration, request)
     profile = selection["profile"]
     waivers = _waivers(waiver_file)
     if (fuzz or lock_clocks) and not request.gpu_targets:
@@ -293,7 +308,8 @@ def plan(as_json: bool, **selection: Any) -> None:
     from matrix.preview import preview, preview_text
 
     configuration, home = _configuration(selection), _home()
-    found = preview(_request(configuration, selection, _gpu_host()), configuration, home)
+    request = _request(configuration, selection, gpu_host())
+    found = preview(request, _with_requirements(configuration, request), home)
     click.echo(json.dumps(found) if as_json else preview_text(found), nl=as_json)
 
 
@@ -340,7 +356,7 @@ def compare(
     from matrix.compare import judge_again
     from matrix.summary import summary_text
 
-    thresholds = config.load(_project(), file=config_file).thresholds
+    thresholds = config.load(project_root(), file=config_file).thresholds
     folder, code = judge_again(runs, baseline, _flat(candidate), thresholds, _waivers(waiver_file))
     if as_json:
         click.echo(json.dumps(_as_json(folder, int(code)), default=str))
@@ -477,7 +493,7 @@ def doctor(with_gpu: bool, gpu_index: str | None, name: str | None, config_file:
     from matrix.doctor import examine, examined_text
 
     if with_gpu:
-        return _examine_gpus(gpu_index, name, config.load(_project(), file=config_file), as_json=as_json)
+        return _examine_gpus(gpu_index, name, config.load(project_root(), file=config_file), as_json=as_json)
     if gpu_index is not None or name is not None:
         raise UsageError("--gpu-index and --environment mean nothing without --gpu", hint="add --gpu")
     checks = examine(_home())
@@ -492,7 +508,7 @@ def _examine_gpus(wanted: str | None, name: str | None, configuration: Configura
     from matrix.gpu_doctor import examine, interpreter, line
 
     board = Board(quiet=as_json)
-    where, seen = interpreter(name, configuration, _project(), board), []
+    where, seen = interpreter(name, configuration, project_root(), board), []
     for one in examine(where, wanted, board.say):
         seen.append(one)
         if not as_json:
@@ -513,9 +529,9 @@ def environment(name: str, upgrade: bool, config_file: Path | None) -> None:
     from matrix.errors import EnvironmentBuildError
     from matrix.provision import build_one
 
-    configuration = config.load(_project(), file=config_file or _told_config())
-    wanted = configuration.environment(name)
-    found = build_one(wanted, configuration, _project(), upgrade=upgrade)
+    configuration = config.load(project_root(), file=config_file or _told_config())
+    wanted = configuration.environment(name).requiring(json.loads(os.environ.get("MATRIX_REQUIRES", "[]")))
+    found = build_one(wanted, configuration, project_root(), upgrade=upgrade)
     if found.built is None:
         message, _, hint = found.problem.removeprefix(f"environment {wanted.id}: ").partition("\nhint: ")
         raise EnvironmentBuildError(wanted.id, message, hint=hint)
@@ -530,26 +546,12 @@ def _told_config() -> Path | None:
     return Path(told) if told else None
 
 
-def _project() -> Path:
-    """The folder of the user's matrix.toml and of ``.matrix``."""
-    return Path(os.environ.get("MATRIX_PROJECT") or Path.cwd())
-
-
 def _home() -> Home:
-    return Home(root=_project())
+    return Home(root=project_root())
 
 
 def _configuration(selection: dict[str, Any]) -> Configuration:
-    return config.load(_project(), file=selection["config_file"])
-
-
-def _gpu_host() -> GpuHost:
-    """The GPUs of this host, whatever their target."""
-    from matrix.devices import open_nvml
-    from matrix.gpu_stages import GpuHost
-
-    nvml = open_nvml()
-    return GpuHost(gpus=tuple(nvml.gpus()) if nvml else (), nvml=nvml)
+    return config.load(project_root(), file=selection["config_file"])
 
 
 def _history(address: str | None) -> History | None:
@@ -598,9 +600,11 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
         raise UsageError(f"baseline and candidate are both {baseline}", hint="name two environments")
     cases = tuple(_flat(selection["cases"]) or configuration.cases)
     builtin = configuration.builtin and not selection["no_builtin"]
-    shipped = find_case_files([kernels_folder()]) if builtin else ()
-    if not cases:
-        shipped = tuple(file for file in shipped if not file.is_relative_to(catalogue_folder()))
+    suites = _flat(selection["suite"])
+    shipped = find_case_files([kernels_folder()]) if builtin and not suites else ()
+    left_out = [suites_folder(), *([] if cases else [catalogue_folder()])]
+    shipped = tuple(file for file in shipped if not any(map(file.is_relative_to, left_out)))
+    shipped += suite_files(suites)
     files = tuple(dict.fromkeys((*shipped, *find_case_files([*configuration.kernels, *selection["kernels"]]))))
     if not files:
         raise UsageError("no case files to run", hint="name some with --kernels")
@@ -618,6 +622,10 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
         gpu_targets=gpu_targets,
         configs=selection["configs"],
     )
+
+
+def _with_requirements(configuration: Configuration, request: Request) -> Configuration:
+    return dataclasses.replace(configuration, requires=requirements_of(request.case_files))
 
 
 def _words(what: str, given: Sequence[str], allowed: Sequence[Any]) -> tuple[str, ...]:

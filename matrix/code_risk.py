@@ -181,16 +181,19 @@ def async_copies(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thre
 def contraction(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
     """Fused multiply-adds, all gone: every product is rounded by itself, whatever the source says.
 
-    Where the matrix instructions are others, so is the arithmetic around them.
+    Each takes an instruction more then: code that got shorter has lost them with the arithmetic. Where the matrix
+    instructions are others, so is what is around them.
     """
     if baseline.matrix_ops != candidate.matrix_ops:
         return []
+
+    def lost(before: KernelFacts, after: KernelFacts) -> bool:
+        longer = after.instructions > before.instructions
+        return before.fma >= thresholds.fma_min and not after.fma and longer
+
     counts = (baseline.fma, candidate.fma)
-
-    def lost(before: int, after: int) -> bool:
-        return before >= thresholds.fma_min and not after
-
-    return _judged(changes.CONTRACTION, lost, counts, f"fused multiply-adds {_step(*counts)}", counts)
+    text = f"fused multiply-adds {_step(*counts)}"
+    return _judged(changes.CONTRACTION, lost, (baseline, candidate), text, counts)
 
 
 def hazard(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:

@@ -54,11 +54,12 @@ class Configuration:
     builtin: bool = True
     thresholds: Thresholds = field(default_factory=Thresholds)
     timeouts_s: Mapping[str, float] = field(default_factory=lambda: dict(TIMEOUTS_S))
+    requires: tuple[str, ...] = ()  # what the case files of a run need in every environment
     sources: tuple[Path, ...] = ()
 
     def environment(self, name: str) -> Environment:
         """Raises :class:`UsageError` for a name that means no environment."""
-        return find(self.environments, name, folder=Path.cwd())
+        return find(self.environments, name, folder=Path.cwd()).requiring(self.requires)
 
     def select(self, names: Iterable[str]) -> list[Environment]:
         return select(self.environments, names, folder=Path.cwd())

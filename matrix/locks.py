@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tomllib
 
 from matrix import uv
-from matrix.environments import requirement_name
+from matrix.environments import pinned_version, requirement_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,7 +64,7 @@ def resolve(question: Question, python: Path, lock: Path) -> list[str]:
     """
     if not question.stand_in:
         wanted = [each for each in (question.torch, question.triton, *question.requires) if each]
-        undated = (question.triton, question.torch)
+        undated = (question.triton, question.torch, *_pinned(question.requires))
         return _compile(_Compilation(question, python, lock, wanted, as_of=question.as_of, undated=undated))
     shared = lock.with_name("pylock.torch.toml")
     if lock.exists():
@@ -80,7 +80,7 @@ def resolve(question: Question, python: Path, lock: Path) -> list[str]:
             lock,
             [question.triton, *question.requires],
             as_of=question.as_of,
-            undated=(question.triton,),
+            undated=(question.triton, *_pinned(question.requires)),
             dated=[(each.name, question.stand_in_as_of) for each in pinned],
             constraints=[f"{each.name}=={each.version}" for each in pinned],
             excluded=("torch",),
@@ -88,6 +88,11 @@ def resolve(question: Question, python: Path, lock: Path) -> list[str]:
     )
     lock.write_text(_joined(lock.read_text(encoding="utf-8"), text), encoding="utf-8")
     return list(dict.fromkeys(notes))
+
+
+def _pinned(requires: Iterable[str]) -> list[str]:
+    """What is asked for in one version alone is that version, whatever the day."""
+    return [each for each in requires if pinned_version(each)]
 
 
 def install(lock: Path, python: Path, *, offline: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -111,6 +112,7 @@ def _by_nox(ids: list[str], configuration: Configuration, root: Path) -> None:
         "MATRIX_CONTROL": sys.executable,
         "MATRIX_PROJECT": str(root),
         "MATRIX_CONFIG": str(configuration.sources[-1]) if len(configuration.sources) > 1 else "",
+        "MATRIX_REQUIRES": json.dumps(configuration.requires),
     }
     for identity in ids:
         folder = root / ".matrix" / "environments" / identity

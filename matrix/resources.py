@@ -22,6 +22,11 @@ def catalogue_folder() -> Path:
     return kernels_folder() / "regressions"
 
 
+def suites_folder() -> Path:
+    """Other people's kernels as cases; each file needs packages of its own and is run by its name alone."""
+    return kernels_folder() / "suites"
+
+
 def reports_folder() -> Path:
     """The folder of the report's templates, style sheet and script."""
     return _find("reports")

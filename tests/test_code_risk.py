@@ -53,7 +53,7 @@ LOSSES = {
         "matrix_class_lost",
     ),
     "mma to fma": ({"matrix_ops": {"mma.m16n8k8.f32.tf32": 8}}, {"fma": 4096}, "matrix_class_lost"),
-    "products and sums no longer fused": ({"fma": 2}, {"fma": 0}, "contraction_lost"),
+    "products and sums no longer fused": ({"fma": 2}, {"fma": 0, "instructions": 10_000}, "contraction_lost"),
     "undefined lanes get through": (
         {},
         {"hazards": [{"kind": "masked_load_without_other", "file": "pool.py", "line": 7, "detail": ""}]},

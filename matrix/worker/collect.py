@@ -24,7 +24,7 @@ class Collector:
         assert torch and triton
         from matrix.worker.target import stand_by
 
-        stand_by()
+        stand_by(torch_too=True)
         self._send = send
 
     def answer(self, request: dict[str, Any]) -> None:

@@ -164,7 +164,9 @@ def _is_compiler_error(error: BaseException) -> bool:
 
 
 def _case_outcome(error: BaseException) -> Outcome:
-    return Outcome.OUT_OF_MEMORY if isinstance(error, MemoryError) else Outcome.CASE_ERROR
+    if isinstance(error, MemoryError):
+        return Outcome.OUT_OF_MEMORY
+    return Outcome.REFUSED if failures.is_refusal(error) else Outcome.CASE_ERROR
 
 
 def _failed(outcome: Outcome, error: BaseException) -> dict[str, Any]:

@@ -17,6 +17,9 @@ _UNSUPPORTED = re.compile(
     re.IGNORECASE,
 )
 
+_NOT_UNDER_TEST = frozenset(("torch", "triton", "numpy"))
+_VERSION = re.compile(r"\btriton\b\D{0,40}\d+\.\d+", re.IGNORECASE)
+
 
 def compile_outcome(error: BaseException) -> Outcome:
     """The outcome of a launch whose compilation raised ``error``."""
@@ -27,6 +30,22 @@ def compile_outcome(error: BaseException) -> Outcome:
     if _UNSUPPORTED.search(full_text(error)):
         return Outcome.UNSUPPORTED
     return Outcome.COMPILE_ERROR
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an installed library raised of itself because of the Triton that it found.
+
+    By what it says and by who says it: the line that raised is the library's, and it names Triton and a version.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    package = _package(frames[-1].filename) if frames else ""
+    return bool(package) and package not in _NOT_UNDER_TEST and bool(_VERSION.search(str(error)))
+
+
+def _package(file: str) -> str:
+    """The installed package that a source file belongs to; empty for anything else."""
+    found = re.search(r"/(?:site|dist)-packages/([^/.]+)", file)
+    return found[1] if found else ""
 
 
 def full_text(error: BaseException) -> str:

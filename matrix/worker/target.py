@@ -133,10 +133,11 @@ def stand_in(profile: Profile) -> None:
         setattr(torch.cuda, name, answer)
 
 
-def stand_by() -> None:
+def stand_by(*, torch_too: bool = False) -> None:
     """Let case files load where there is no GPU: the autotuners of 3.2 and 3.3 ask for a driver as they are made.
 
-    Nothing compiles behind this driver. Where there is a GPU, its own driver stays.
+    ``torch_too``: libraries ask ``torch.cuda`` for its capability as they are imported. Nothing compiles behind this
+    driver. Where there is a GPU, its own driver stays.
     """
     try:
         driver.active.get_current_target()
@@ -154,7 +155,10 @@ def stand_by() -> None:
             memory_bytes=0,
             l2_bytes=0,
         )
-        driver.set_active(AbsentDriver(nobody))
+        if torch_too:
+            stand_in(nobody)
+        else:
+            driver.set_active(AbsentDriver(nobody))
 
 
 def _cannot_time(*_args: Any, **_options: Any) -> Any:

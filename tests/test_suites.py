@@ -1,0 +1,98 @@
+"""Other people's kernels: what a case file requires is installed, a refusal is the library's, suites run by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from conftest import ROOT, Project
+
+from matrix.errors import ExitCode, UsageError
+from matrix.resources import suites_folder
+from matrix.suites import requirements_of, suite_files
+
+SUITES = sorted(path.stem for path in suites_folder().glob("*.py"))
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_pins_what_it_needs_and_has_a_section_in_the_documentation(name: str) -> None:
+    requires = requirements_of(suite_files([name]))
+    assert any("==" in each for each in requires)
+    assert f"## `{name}`" in (ROOT / "docs" / "suites.md").read_text(encoding="utf-8")
+
+
+def test_everything_wrong_with_requirements_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text('REQUIRES = ["no requirement at all"]\n')
+    (tmp_path / "two.py").write_text("REQUIRES = [name for name in ()]\n")
+    (tmp_path / "three.py").write_text("def broken(:\n")  # fails at its import, in words of its own
+    with pytest.raises(UsageError) as caught:
+        requirements_of(sorted(tmp_path.glob("*.py")))
+    assert "one.py: REQUIRES: 'no requirement at all'" in str(caught.value)
+    assert "two.py, line 1: REQUIRES is no plain list" in str(caught.value)
+
+
+def test_an_unknown_suite_is_a_usage_error(project: Project) -> None:
+    done = project.matrix("plan", "--suite", "ligre")
+    assert done.returncode == ExitCode.USAGE
+    assert "no such suite: ligre" in done.stderr and "liger" in done.stderr
+
+
+def test_suites_are_no_part_of_the_default_run(project: Project) -> None:
+    planned = json.loads(project.matrix("plan", "--json").stdout)
+    named = json.loads(project.matrix("plan", "--suite", "liger", "--json").stdout)
+    assert planned["case_files"] > named["case_files"] == 1
+
+
+def test_a_suite_is_installed_and_compiled_forward_and_backward(project: Project) -> None:
+    done = project.matrix("run", "--suite", "liger", "--cases", "liger_rms_norm*,liger_swiglu*", "--targets", "sm_90",
+                          "--stages", "import,compile", "--configs", "first", "--json")  # fmt: skip
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    evidence = pd.read_parquet(project.latest / "evidence.parquet")
+    assert {"liger_rms_norm", "liger_rms_norm_backward", "liger_swiglu", "liger_swiglu_backward"} == set(evidence.case)
+    kernels = set(evidence[evidence.case == "liger_rms_norm_backward"].kernel)
+    assert len(kernels) == 2
+    locked = json.loads((project.latest / "run.json").read_text())["environments"]
+    assert all("liger-kernel" in {package["name"] for package in each["lock"]} for each in locked)
+
+
+REFUSING = """
+import torch
+import triton
+import triton.language as tl
+
+from matrix import Case
+from library import checked
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at))
+
+
+def copy(x):
+    checked()
+    out = torch.empty_like(x)
+    copy_kernel[(1,)](x, out, BLOCK=256)
+    return out
+
+
+case = Case(name="copy", run=copy, inputs=lambda make, p: [make.normal((256,), "fp32")])
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "outcome"), [("site-packages", "refused"), ("src", "case_error")], ids=["library", "own code"]
+)
+def test_what_a_library_refuses_is_refused_in_its_own_words(project: Project, folder: str, outcome: str) -> None:
+    words = "Triton >= 3.4.0 gives wrong results here, please use 3.3"
+    project.write(f"{folder}/library.py", f"def checked():\n    raise RuntimeError({words!r})\n")
+    project.write("matrix.toml", f'pythonpath = ["{folder}"]\n')
+    path = project.write("cases/copy.py", REFUSING)
+    project.matrix("run", "--no-builtin", "--kernels", str(path), "--targets", "sm_90", "--stages", "import,compile")
+    cells = pd.read_parquet(project.latest / "cells.parquet")
+    compiled = cells[cells.stage == "compile"]
+    assert set(compiled.outcome) == {outcome}
+    assert compiled.reason.str.contains(words, regex=False).all()
