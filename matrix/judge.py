@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matrix.thresholds import Thresholds
 
 NOTHING_RUN = "nothing_run"
+_PINNED, _RETUNED = f"tuning={Tuning.PINNED}", f"tuning={Tuning.RETUNED}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +165,15 @@ def _timed(place: Place, spots: Sequence[Spot], rules: Rules) -> dict[Spot, Time
 
 def _speed(spot: Spot, rules: Rules) -> SpeedComparison:
     """Whether or not both sides were timed: only then it counts."""
-    pinned = spot._replace(params=spot.params.replace(f"tuning={Tuning.RETUNED}", f"tuning={Tuning.PINNED}"))
-    alike = rules.timed.get(pinned) if pinned != spot else None
+    alike = None
+    if _RETUNED in spot.params:
+        alike = rules.timed.get(spot._replace(params=spot.params.replace(_RETUNED, _PINNED)))
     return compare_speed(rules.timed.get(spot), alike, rules.thresholds)
 
 
 def _unchanged(baseline: Arm, candidate: Arm, spot: Spot) -> bool:
     """Whether both sides launch the same machine code alike: a negative control. Not where each side tuned anew."""
-    params = spot.params.removesuffix(f",tuning={Tuning.PINNED}")
+    params = spot.params.removesuffix(f",{_PINNED}")
     code = Spot(spot.case, spot.target, params, Stage.COMPILE)
     return same_launches(baseline.kernels.get(code, ()), candidate.kernels.get(code, ()))
 

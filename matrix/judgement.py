@@ -62,7 +62,6 @@ def judge_spot(
 
     ``speed`` is the verdict on time, which counts where both sides were timed.
     """
-    judgement = _by_outcomes(baseline, candidate)
     passed = baseline.outcome is candidate.outcome is Outcome.PASSED
     if passed and stage == Stage.COMPILE and _is_unread(candidate):
         judgement = _single(Verdict.EQUAL, CODE_UNREAD, "both compile; code for AMD is not read")
@@ -70,8 +69,10 @@ def judge_spot(
         judgement = _judge_code(baseline.kernels, candidate.kernels, thresholds)
     elif passed and speed is not None:
         judgement = Judgement(verdict=speed.verdict, changes=speed.changes)
-    elif stage == Stage.CORRECTNESS and not _undecided(judgement):
-        judgement = _judge_values(judgement, baseline, candidate, thresholds)
+    else:
+        judgement = _by_outcomes(baseline, candidate)
+        if stage == Stage.CORRECTNESS and not _undecided(judgement):
+            judgement = _judge_values(judgement, baseline, candidate, thresholds)
     told = [each for each in expectations if each.stage in (stage, baseline.stage, candidate.stage)]
     return _expected(judgement, baseline, candidate, told) if told else judgement
 

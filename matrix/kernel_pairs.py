@@ -94,7 +94,7 @@ def _in_compile_time(
     return compile_time_changes(sum(map(_seconds, baseline)), sum(map(_seconds, candidate)), thresholds)
 
 
-def same_launches(baseline: Iterable[KernelRecord], candidate: Iterable[KernelRecord]) -> bool:
+def same_launches(baseline: Sequence[KernelRecord], candidate: Sequence[KernelRecord]) -> bool:
     """Whether both sides launch the same machine code with the same geometry, as far as is recorded."""
     before, after = _identified(baseline), _identified(candidate)
     return (

@@ -5,7 +5,7 @@
 Every night is a run folder of 40 cases x 6 shapes x 4 targets x 20 environments = 19,200 cells, each compiled (with
 a kernel's evidence) and timed beside its baseline and a control: 52 nights are a million cells. A candidate's code
 differs in two cells of three; one cell in a hundred is slower, one in two hundred spills, one in a thousand fails.
-Judged are all nights, a process for each core; the report is of the last night, and of all nights.
+Judged are all nights, a process for each core, verdicts written; the report is of the last night.
 """
 
 from __future__ import annotations
@@ -114,13 +114,13 @@ def _timings(path: Path, frame: pd.DataFrame, slower: np.ndarray, random: np.ran
     """All environments of a cell interleaved, the baseline once more as the control."""
     base = frame[(frame["environment"] == BASELINE).to_numpy()]
     arms = []
+    beside = (frame["environment"] != BASELINE).to_numpy()
+    truth = np.where(slower[beside], 1.12, 1.0)
     for role, own, ratio in (
         ("baseline", base, None),
         ("control", base, np.ones(len(base))),
-        ("candidate", frame[frame["environment"] != BASELINE], None),
+        ("candidate", frame[beside], truth),
     ):
-        if role == "candidate":
-            ratio = np.where(slower[(frame["environment"] != BASELINE).to_numpy()], 1.12, 1.0)
         arms.append(_arms(own, role, ratio, random))
     _write(path / "timings.parquet", pd.concat(arms), TIMINGS)
 
@@ -155,12 +155,12 @@ def _meta(path: Path, night: int) -> None:
     request = {"baseline": BASELINE, "candidates": ENVIRONMENTS[1:], "targets": TARGETS, "cases": []}
     request |= {"stages": ["import", "compile", "timing"], "kernels": []}
     began = FIRST + dt.timedelta(days=night)
+    case = {"digest": "", "tags": [], "targets": [], "expectations": []}
     meta: dict[str, object] = {
         "schema": 1, "run_id": path.name, "state": "complete", "started_at": began.isoformat(),
         "finished_at": (began + dt.timedelta(hours=3)).isoformat(), "request": request, "environments": entries,
         "host": {"name": "fleet"}, "thresholds": asdict(Thresholds()), "tools": {}, "gpus": [], "not_run": [],
-        "exit_code": 1, "cases": [{"name": n, "file": f"{n}.py", "digest": n, "tags": [], "targets": [], "expectations": []}
-                                  for n in CASES],
+        "exit_code": 1, "cases": [{"name": name, "file": f"{name}.py", **case} for name in CASES],
     }  # fmt: skip
     (path / "run.json").write_text(json.dumps(meta))
 
@@ -173,11 +173,12 @@ def _write(path: Path, frame: pd.DataFrame, schema: pa.Schema) -> None:
     pq.write_table(table.replace_schema_metadata(schema.metadata), path, compression="zstd")
 
 
-def judge_night(path: Path) -> tuple[int, int]:
-    """Judge one night, and keep its verdicts: rows, and kilobytes that the process needed so far."""
+def judge_night(path: Path) -> tuple[int, int, float]:
+    """Judge one night, and keep its verdicts: rows, kilobytes that the process needed so far, processor seconds."""
+    began = time.process_time()
     run, _ = judge_again([path], BASELINE, ENVIRONMENTS[1:], Thresholds())
     write_verdicts(path, run.verdicts)
-    return len(run.verdicts), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return len(run.verdicts), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time() - began
 
 
 def main() -> None:
@@ -206,10 +207,9 @@ def measure(folder: Path, nights: int, jobs: int) -> None:
         began = time.perf_counter()
         found = list(pool.map(judge_night, paths))
         seconds = time.perf_counter() - began
-    largest = jobs * max(kilobytes for _, kilobytes in found) / 2**20
-    print(
-        f"judged: {sum(rows for rows, _ in found):,} verdicts in {seconds:.1f} s, at most {largest:.2f} GiB in {jobs} processes"
-    )
+    largest = jobs * max(kilobytes for _, kilobytes, _ in found) / 2**20
+    rows, spent = sum(number for number, _, _ in found), sum(seconds for _, _, seconds in found)
+    print(f"judged: {rows:,} verdicts in {seconds:.1f} s ({spent:.0f} s of processor time), {largest:.2f} GiB at most")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         seconds, size = pool.submit(report_night, paths[-1]).result()
     print(f"report of the last night: {seconds:.1f} s, {size / 1e6:.2f} MB")
