@@ -126,6 +126,14 @@ def test_a_real_s3_server_holds_it(run, bucket):
     assert set(history.read(cases=["softmax"])["case"].to_pylist()) == {"softmax"}
 
 
+def test_what_pyarrow_does_not_know_goes_through_fsspec(run):
+    history = History.of("memory://nights/kernels")
+    assert history.append(on_night(run, 0))
+    assert not history.append(on_night(run, 0))
+    assert history.append(on_night(run, 40))
+    assert history.read().num_rows == 2 * len(history_rows(run))
+
+
 def test_an_address_is_shown_without_what_it_may_hide(bucket):
     address, _ = bucket
     assert History.of(address.format("x")).address == "s3://nights/x"
