@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix import disassembler, junit, store, trials
-from matrix.cache import key_of
+from matrix.cache import Cache, key_of
 from matrix.decision import exit_code
 from matrix.errors import ExitCode, StorageError
 from matrix.execute import Bench, Timeouts, collect, measure
@@ -89,6 +89,8 @@ class Run:
     profile: Profile | None = None
     waivers: tuple[Waiver, ...] = ()
     history: History | None = None
+    # Asked for one cell's sake: measured anew, fills no hypothesis, and is not the latest run.
+    apart: bool = False
     # Whether findings in the code are assembled again, each side's PTX with the other's ptxas.
     cross_ptxas: bool = False
     run_id: str = ""
@@ -104,6 +106,8 @@ class Run:
         write_meta(self.folder, self._meta("running"))
         with self.home.scratch() as scratch, self.board.live():
             bench = bench_for(self.configuration, self.home, scratch, jobs=self.jobs, board=self.board)
+            if self.apart:
+                bench = dataclasses.replace(bench, cache=Cache(scratch / "cache"))
             self.provisions = provide(self.request.environments, self.configuration, self.home.root, self.board)
             homes = self._homes(bench)
             locks = {name: p.built.digest for name, p in self.provisions.items() if p.built}
@@ -241,7 +245,8 @@ class Run:
         seal(self.folder)
         if self.profile and self.profile.every_cell:
             write_signoff(self.folder)
-        self.home.point_latest(self.folder)
+        if not self.apart:
+            self.home.point_latest(self.folder)
         # Everything is written, and the night is still not what was asked for.
         ended = ExitCode.INCOMPLETE if lost and code is ExitCode.CLEAN else code
         return Finished(run_id=self.run_id, folder=self.folder, exit_code=ended)
@@ -259,6 +264,8 @@ class Run:
 
     def _fill_ledger(self, run: RunFolder) -> None:
         """What this run says about the open hypotheses, and the ledger's copy beside the results."""
+        if self.apart:
+            return
         ledger = ledger_of(self.home)
         rows = ledger.rows()
         if filled := trials.results(run, rows, trials.revision_of(self.home.root)):

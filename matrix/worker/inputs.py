@@ -91,8 +91,7 @@ class Make:
     def _words(self, n: int) -> torch.Tensor:
         key = hashlib.sha256(f"{self._seed}#{self._calls}".encode()).digest()
         self._calls += 1
-        first, second = (int(word) for word in np.frombuffer(key[:16], dtype=np.uint64))
-        return words((first, second), n, self.device)
+        return words((int.from_bytes(key[:8], "little"), int.from_bytes(key[8:16], "little")), n, self.device)
 
     def _tensor(self, values: torch.Tensor, shape: Sequence[int], dtype: str) -> torch.Tensor:
         tensor = values.reshape(tuple(shape))

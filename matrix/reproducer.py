@@ -1,0 +1,372 @@
+"""A red cell as one Python file that needs torch and triton alone, run on both sides before it is handed over."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pprint
+import shlex
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from matrix.atomic import write_atomically
+from matrix.changes import CodeReason
+from matrix.environments import child_environment, requirement_name
+from matrix.errors import EnvironmentBuildError, StorageError, UsageError
+from matrix.excerpt import excerpt
+from matrix.execute import collect
+from matrix.host import this_host
+from matrix.model import CPU, Stage, format_params, safe
+from matrix.provision import provide
+from matrix.redcell import reasons, stock
+from matrix.resources import reports_folder
+from matrix.run import bench_for
+from matrix.workers import homes_of, memory_share, profile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from matrix.environments import Environment
+    from matrix.manifests import BuiltEnvironment
+    from matrix.probe import Laboratory
+    from matrix.redcell import RedCell
+
+_MARK = "figures: "
+_WORKER = Path(__file__).parent / "worker"
+_ALLOWED = frozenset(("torch", "triton", "numpy"))  # Triton's interpreter takes NumPy itself
+_STOOD_IN = frozenset(("Case", "Expect", "Tolerance"))
+# What of a case a reproducer has a use for.
+_KEYWORDS = frozenset(("name", "run", "reference", "inputs", "tolerance"))
+_TWICE = 2  # each side is run so often: what shows once and not again shows nothing
+# By which figures a reason shows, the first that differs decides. A reason that is not here shows by its outcome.
+_EXCHANGES = ("shared_stores", "shared_loads", "shuffles", "barriers")
+_FIGURES: Mapping[str, tuple[str, ...]] = {
+    CodeReason.SPILLS_APPEARED: ("stack_bytes",),
+    CodeReason.SPILLS_GREW: ("stack_bytes",),
+    CodeReason.OCCUPANCY_LOST: ("registers", "shared_bytes", "num_warps"),
+    CodeReason.VECTOR_WIDTH_LOST: ("global_load_bits", "global_store_bits"),
+    CodeReason.MATRIX_CLASS_LOST: ("matrix_instructions",),
+    CodeReason.MATRIX_TYPE_WIDENED: ("matrix_instructions",),
+    CodeReason.SHARED_TRAFFIC_MULTIPLIED: _EXCHANGES,
+    CodeReason.EXCHANGE_MULTIPLIED: _EXCHANGES,
+    CodeReason.GLOBAL_TRAFFIC_MULTIPLIED: ("global_load_bits", "global_store_bits"),
+    CodeReason.EXECUTION_MULTIPLIED: ("ptx_instructions",),
+    CodeReason.ASYNC_COPIES_LOST: ("async_copies",),
+    CodeReason.CONTRACTION_LOST: ("fma",),
+    CodeReason.SHARED_MEMORY: ("shared_bytes",),
+    CodeReason.CODE_SIZE_MULTIPLIED: ("code_bytes",),
+    CodeReason.KERNEL_DOES_NOT_FIT: ("outcome",),
+    CodeReason.HAZARD_APPEARED: (),
+    CodeReason.COMPILE_TIME_MULTIPLIED: (),
+}
+_TIME = "median_us"
+
+
+class NotShown(UsageError):
+    """The reproducer was run on both sides and does not tell them apart: it is not written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One environment with what the file showed in it."""
+
+    environment: Environment
+    built: BuiltEnvironment
+    figures: Mapping[str, Any]
+
+    @property
+    def command(self) -> str:
+        return uv_line(self.environment)
+
+    @property
+    def ran(self) -> str:
+        """What it was run with here, which on a host without a GPU is not the pair's own torch."""
+        return f"Triton {self.built.triton} with torch {self.built.torch_build}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproducer:
+    """The text as it was last run, and what it showed. ``decides`` is the figure by which the sides differ."""
+
+    path: Path
+    text: str
+    good: Side
+    bad: Side
+    stage: Stage
+    decides: str
+
+    @property
+    def differing(self) -> dict[str, tuple[Any, Any]]:
+        """Every figure that is another on the bad side."""
+        before, after = self.good.figures, self.bad.figures
+        names = [name for name in {**before, **after} if name not in ("triton", "torch")]
+        return {n: (before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)}
+
+
+def reproduce(red: RedCell, lab: Laboratory, path: Path) -> Reproducer:
+    """Make the file, run it on both sides, and write it where it shows the difference.
+
+    Raises :class:`NotShown` where it does not, :class:`UsageError` where the case needs more than torch and triton.
+    """
+    good, bad = (stock(lab.configuration, red.version(name)) for name in (red.verdict.baseline, red.verdict.candidate))
+    sides, params = _prepared(red, lab, good, bad)
+    stage = _stage(red, lab)
+    draft = _Draft(red=red, stage=stage, params=params, path=path, good=good, bad=bad)
+    seen = [replace(side, figures=_run(side, draft.text(), lab, path)) for side in sides]
+    decides = _deciding(red, stage, seen[0].figures, seen[1].figures, lab.configuration.thresholds.slower_ratio)
+    shown = Reproducer(path=path, text="", good=seen[0], bad=seen[1], stage=stage, decides=decides)
+    text = draft.text(shown)
+    for _ in range(_TWICE - 1):
+        _confirm(shown, text, lab)
+    write_atomically(path, text.encode())
+    return replace(shown, text=text)
+
+
+def default_name(red: RedCell) -> str:
+    """What the file is called where nobody says."""
+    return f"repro-{safe(red.verdict.case)}.py"
+
+
+def uv_line(environment: Environment, file: str = "") -> str:
+    """The command that runs a file in the environment, made on the spot by uv."""
+    wanted = [each for each in (environment.triton, environment.torch, *environment.requires) if each]
+    closest = {requirement_name(each): each for each in sorted(wanted, key=len)}  # numpy<2.4, and not numpy beside it
+    options = [part for each in wanted if each in closest.values() for part in ("--with", each)]
+    sources = ["--default-index", environment.index] if environment.index else []
+    sources += [part for index in environment.extra_indexes for part in ("--index", index)]
+    sources += [part for link in environment.find_links for part in ("--find-links", link)]
+    variables = [f"{name}={shlex.quote(value)}" for name, value in environment.variables.items()]
+    command = ["uv", "run", "--no-project", "--python", environment.python, *sources, *options]
+    return " ".join([*variables, shlex.join([*command, *([file] if file else [])])])
+
+
+def _prepared(
+    red: RedCell, lab: Laboratory, good: Environment, bad: Environment
+) -> tuple[list[Side], Mapping[str, Any]]:
+    """Both sides, built, and the point's params with their types, which a cell id does not keep."""
+    provisions = provide([good.id, bad.id], lab.configuration, lab.home.root, lab.board)
+    sides = []
+    for environment in (good, bad):
+        found = provisions[environment.id]
+        if found.built is None:
+            raise EnvironmentBuildError(environment.id, found.problem or "it could not be built")
+        sides.append(Side(environment=environment, built=found.built, figures={}))
+    file = red.file()
+    with lab.home.scratch() as scratch:
+        bench = bench_for(lab.configuration, lab.home, scratch, jobs=lab.jobs, board=lab.board)
+        homes = homes_of(provisions, lab.configuration.pythonpath, scratch, memory_share(this_host(), lab.jobs))
+        locks = {name: each.built.digest for name, each in provisions.items() if each.built}
+        collected = collect(bench, homes, locks, [file], lambda: None)
+    points = [point for item in collected for case in item.cases if case.name == red.verdict.case
+              for some in case.points.values() for point in some]  # fmt: skip
+    params = next((point for point in points if format_params(point) == red.verdict.params), None)
+    if params is None and red.verdict.params:
+        raise UsageError(f"{file} has no point {red.verdict.params} any more", hint="run the case again")
+    return sides, params or {}
+
+
+def _stage(red: RedCell, lab: Laboratory) -> Stage:
+    """Where the difference is to be seen here: without a GPU a slower kernel may still show in its code."""
+    here = red.verdict.target in lab.gpu_host.targets
+    if red.stage is not Stage.TIMING or here:
+        return red.stage
+    code = [row for row in red.others if row.stage == Stage.COMPILE and reasons(row)]
+    return Stage.COMPILE if code else red.stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """What the file is made of."""
+
+    red: RedCell
+    stage: Stage
+    params: Mapping[str, Any]
+    path: Path
+    good: Environment
+    bad: Environment
+
+    def text(self, shown: Reproducer | None = None) -> str:
+        """The file, with the figures of both sides where they are known."""
+        verdict, file = self.red.verdict, self.red.file()
+        source = file.read_text(encoding="utf-8")
+        name, rewritten = case_statement(source, verdict.case)
+        case = excerpt(source, () if self.stage is Stage.IMPORT else roots(source, name), rewritten=rewritten)
+        _check(file, case.packages, case.ours)
+        on_target = self.stage not in (Stage.IMPORT, Stage.INTERPRET) and verdict.target not in ("", CPU)
+        values = {
+            "title": f"Triton {self.bad.triton_version}: {_title(self.red)}",
+            "about": f"Cell {self.red.place}, against Triton {self.good.triton_version}: {verdict.change}",
+            "good_line": uv_line(self.good, self.path.name),
+            "bad_line": uv_line(self.bad, self.path.name),
+            "shown": _shown(self.red, shown),
+            "future": sorted({*case.future}),
+            "ours": case.ours,
+            "case_text": case.text.rstrip(),
+            "case_name": name or _any_case(verdict.case),
+            "philox_text": _part("philox.py", "_on_device"),
+            "inputs_text": _part("inputs.py", "Make", "NAMES"),
+            "target_text": _part("target.py", "stand_in", "Profile"),
+        }
+        literals = {
+            "stage": str(self.stage),
+            "target": verdict.target or CPU,
+            "params": dict(self.params),
+            "seed": self.red.point,
+            "decides": shown.decides if shown else "",
+            "good": shown.good.figures[shown.decides] if shown else None,
+            "bad": shown.bad.figures[shown.decides] if shown else None,
+            "limit_s": 300.0,
+            "profile": profile(verdict.target) if on_target else {},
+        }
+        told = {key: pprint.pformat(value, width=110, sort_dicts=False) for key, value in literals.items()}
+        told["profile"] = told["profile"] if literals["profile"] else ""
+        return templates().get_template("reproducer.py.jinja").render(**values, **told)
+
+
+def case_statement(source: str, case: str) -> tuple[str, dict[str, str]]:
+    """The name that the case has in its file, and its statement with only what a reproducer uses.
+
+    No name where it is made in a loop, a list or a function: it is then looked up when the file runs.
+    """
+    for node in ast.parse(source).body:
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _makes_case(node.value)):
+            continue
+        target = node.targets[0]
+        keywords = {word.arg: word for word in node.value.keywords if word.arg}
+        named = keywords.get("name")
+        if not (named and isinstance(target, ast.Name) and isinstance(named.value, ast.Constant)):
+            continue
+        if named.value.value == case:
+            kept = [word for word in node.value.keywords if not word.arg or word.arg in _KEYWORDS]
+            parts = [
+                (f"{word.arg}=" if word.arg else "**", ast.get_source_segment(source, word.value)) for word in kept
+            ]
+            inner = "".join(f"    {before}{text},\n" for before, text in parts)
+            return target.id, {target.id: f"{target.id} = Case(\n{inner})"}
+    return "", {}
+
+
+def roots(source: str, name: str) -> list[str]:
+    """The name of the case, or those of all statements that make cases."""
+    if name:
+        return [name]
+    made = [node for node in ast.parse(source).body if any(_makes_case(each) for each in ast.walk(node))]
+    return [each.id for node in made for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def _makes_case(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Case"
+
+
+def _any_case(case: str) -> str:
+    lines = (
+        "each",
+        "for value in list(globals().values())",
+        "for each in (value if isinstance(value, (list, tuple)) else [value])",
+        f"if isinstance(each, SimpleNamespace) and each.name == {case!r}",
+    )
+    return "next(\n" + "".join(f"    {line}\n" for line in lines) + ")"
+
+
+def _check(file: Path, packages: Iterable[str], ours: Iterable[str]) -> None:
+    foreign = [*(name for name in packages if name not in _ALLOWED), *(name for name in ours if name not in _STOOD_IN)]
+    if foreign:
+        hint = "write a case that holds the kernel itself, and ask for its cell"
+        raise UsageError(f"{file} needs more than torch and triton: {', '.join(dict.fromkeys(foreign))}", hint=hint)
+
+
+def _part(file: str, *names: str) -> str:
+    return excerpt((_WORKER / file).read_text(encoding="utf-8"), names, imports=False).text.rstrip() + "\n"
+
+
+def _title(red: RedCell) -> str:
+    return f"{red.verdict.case}, {red.verdict.reason_code.replace('_', ' ')}"
+
+
+def _shown(red: RedCell, shown: Reproducer | None) -> str:
+    if shown is None:
+        return "Not run yet."
+    lines = [f"Run with {shown.good.ran} and with {shown.bad.ran}:"]
+    lines += [f"    {name:<22}{before!s:<20} {after}" for name, (before, after) in shown.differing.items()]
+    if shown.stage is not red.stage:
+        where = f"run {red.run.run_id} on {red.run.host}"
+        lines.append(
+            f"The time itself was taken in {where}, and not by this file: here there is no GPU of {red.verdict.target}."
+        )
+        lines.append("Where there is one, it launches the kernel, checks its values and times it.")
+    return "\n".join(lines)
+
+
+def _run(side: Side, text: str, lab: Laboratory, path: Path) -> dict[str, Any]:
+    """The figures that the file prints in the environment. Raises :class:`StorageError` where it prints none."""
+    figures, _ = _executed(side, text, lab, path)
+    return figures
+
+
+def _executed(side: Side, text: str, lab: Laboratory, path: Path) -> tuple[dict[str, Any], int]:
+    limit_s = 2 * max(lab.configuration.timeouts_s.values())
+    with lab.home.scratch() as scratch:
+        file = scratch / path.name
+        file.write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [str(side.built.interpreter), "-P", str(file)],
+            env=child_environment(side.environment),
+            cwd=scratch,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    found = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
+    if not found:
+        said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise StorageError(f"the reproducer told no figures in {side.environment.id}: {said}", hint="a fault of ours")
+    figures: dict[str, Any] = json.loads(found[-1].removeprefix(_MARK))
+    return figures, done.returncode
+
+
+def _deciding(red: RedCell, stage: Stage, good: Mapping[str, Any], bad: Mapping[str, Any], slower_ratio: float) -> str:
+    """The figure by which the two sides differ. Raises :class:`NotShown`."""
+    verdicts = [row for row in (red.verdict, *red.others) if row.stage == stage]
+    codes = {code: None for row in verdicts for code in (row.reason_code, *sorted(reasons(row)))}
+    names = [_TIME] if stage is Stage.TIMING else [n for code in codes for n in _FIGURES.get(code, ("outcome", "said"))]
+    for name in names:
+        before, after = good.get(name), bad.get(name)
+        if before is None or after is None or before == after:
+            continue
+        if name != _TIME or after / before >= slower_ratio:
+            return name
+    seen = {name: (good.get(name), bad.get(name)) for name in (names or ["outcome"])}
+    told = "; ".join(f"{name} {before} and {after}" for name, (before, after) in seen.items())
+    hint = "a GPU of the target may show it" if stage is not Stage.INTERPRET else "see `triton-matrix show`"
+    raise NotShown(
+        f"the reproducer of {red.place} does not show the difference ({', '.join(codes)}): {told}", hint=hint
+    )
+
+
+def _confirm(shown: Reproducer, text: str, lab: Laboratory) -> None:
+    """Run the file as it is to be handed over: each side must end with its own exit status."""
+    for side, wanted in ((shown.good, 0), (shown.bad, 1)):
+        figures, code = _executed(side, text, lab, shown.path)
+        if code != wanted:
+            told = f"{shown.decides} {side.figures.get(shown.decides)}, then {figures.get(shown.decides)}"
+            raise NotShown(f"the reproducer is not steady in {side.environment.id}: {told}", hint="run it again")
+
+
+def templates() -> jinja2.Environment:
+    """Templates of text: what they are given is not escaped. ``cell`` makes text fit a Markdown table."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(reports_folder()),
+        autoescape=False,  # noqa: S701 - Python and Markdown, no page
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    return environment

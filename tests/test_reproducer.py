@@ -1,0 +1,142 @@
+"""Reproducers: one file that shows a red cell on both sides, or none."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Project, Workshop
+
+from matrix.environments import Environment
+from matrix.errors import ExitCode
+from matrix.excerpt import excerpt
+from matrix.reproducer import case_statement, uv_line
+
+SPILLS = "sm_80/regression_triton_5572:warps=4,k=256"
+ZERO = "regression_triton_11741a:n=256"
+# On the H200 of the sample 62 us on 3.5.1 and 194 us on 3.6.0.
+RECORDED = "sm_90/column_max_tma:rows=8192,cols=8192,dtype=fp16,block_m=16,block_n=128"
+
+
+def executed(workshop: Workshop, version: str, file: Path) -> tuple[int, dict[str, object]]:
+    """The reproducer in an environment, far from this package."""
+    built = workshop.environment(version)
+    done = subprocess.run(
+        [str(built.interpreter), "-P", str(file)], capture_output=True, text=True, check=False, env={}
+    )
+    first = done.stdout.splitlines()[0]
+    return done.returncode, json.loads(first.removeprefix("figures: "))
+
+
+def packages(file: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+
+
+def test_a_kernel_that_spills_is_shown_by_its_stack(project: Project, workshop: Workshop) -> None:
+    done = project.matrix("repro", SPILLS, "--good", "3.2.0", "--bad", "3.4.0", "-o", "spills.py", "-q")
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    file = project.root / "spills.py"
+    assert packages(file) == {"torch", "triton"}
+    text = file.read_text(encoding="utf-8")
+    assert "--with triton==3.2.0 --with torch==2.6.0" in text and "--with triton==3.4.0 --with torch==2.8.0" in text
+    code, good = executed(workshop, "3.2.0", file)
+    assert code == 0 and (good["registers"], good["stack_bytes"]) == (40, 0)
+    code, bad = executed(workshop, "3.4.0", file)
+    assert code == 1 and (bad["registers"], bad["stack_bytes"]) == (255, 16)
+    assert executed(workshop, "3.5.1", file)[0] == 0  # repaired there
+    assert not (project.root / ".matrix" / "runs" / "latest").exists()  # a question is not the latest run
+
+
+def test_values_are_shown_by_the_interpreter(project: Project, workshop: Workshop) -> None:
+    done = project.matrix("repro", ZERO, "--good", "3.9.0", "--bad", "3.8.0", "-o", "zero.py", "-q")
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    code, bad = executed(workshop, "3.8.0", project.root / "zero.py")
+    assert code == 1 and bad["outcome"] == "wrong"
+    assert executed(workshop, "3.9.0", project.root / "zero.py")[1]["outcome"] == "passed"
+
+
+def test_a_recorded_slow_down_shows_here_by_its_code(project: Project, workshop: Workshop) -> None:
+    done = project.matrix("repro", RECORDED, "--sample", "--good", "3.5.1", "--bad", "3.6.0", "-o", "tma.py", "-q")
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    text = (project.root / "tma.py").read_text(encoding="utf-8")
+    assert "The time itself was taken in run" in text and "no GPU of sm_90" in text
+    code, good = executed(workshop, "3.5.1", project.root / "tma.py")
+    assert code == 0
+    code, bad = executed(workshop, "3.6.0", project.root / "tma.py")
+    assert code == 1 and bad["shuffles"] - good["shuffles"] == 16
+
+
+def test_what_does_not_show_is_not_written(project: Project) -> None:
+    cell = "sm_90/regression_triton_737:lanes=exposed"
+    done = project.matrix("repro", cell, "--good", "3.8.0", "--bad", "3.9.0", "-q")
+    assert done.returncode == ExitCode.USAGE
+    assert "nothing got worse" in done.stderr
+    # Slower on the H200 with no mark in the code that a rule knows.
+    slow = "layer_norm_backward:*"
+    done = project.matrix("repro", slow, "--sample", "--good", "3.5.1", "--bad", "3.7.1", "-q")
+    assert done.returncode == ExitCode.USAGE
+    assert "does not show the difference" in done.stderr, done.stderr
+    assert not list(project.root.glob("repro-*"))
+
+
+SOURCE = '''"""A file."""
+
+from __future__ import annotations
+
+import torch
+import liger_kernel
+from matrix import Case, Expect
+
+SIZE = 4  # one
+# Of the kernel.
+STEP = SIZE * 2
+UNUSED = liger_kernel.x
+torch.backends.fp32 = True
+
+
+def kernel(x):
+    return x + STEP  # kept
+
+
+case = Case(name="a", run=kernel, inputs=lambda make, p: [make.zeros((SIZE,), "fp32")], tags=["x"])
+cases = [Case(name=f"b{n}", run=kernel, inputs=None) for n in range(2)]
+'''
+
+
+def test_an_excerpt_has_what_its_names_stand_on() -> None:
+    found = excerpt(SOURCE, ["kernel"])
+    assert found.packages == ("torch",) and found.ours == () and found.future == ("annotations",)
+    assert "# Of the kernel.\nSTEP = SIZE * 2\n" in found.text and "SIZE = 4  # one" in found.text
+    assert "UNUSED" not in found.text and "torch.backends.fp32 = True" in found.text
+    assert excerpt(SOURCE, ["UNUSED"]).packages == ("torch", "liger_kernel")
+
+
+def test_a_case_statement_keeps_what_a_reproducer_uses() -> None:
+    name, rewritten = case_statement(SOURCE, "a")
+    assert name == "case" and "tags" not in rewritten["case"] and "run=kernel" in rewritten["case"]
+    assert case_statement(SOURCE, "b1") == ("", {})
+
+
+def test_inputs_have_the_harness_own_bits() -> None:
+    """The text in a reproducer is that of the input generator itself, which tests compare with NumPy's."""
+    from matrix.reproducer import _part
+
+    assert "np." not in _part("inputs.py", "Make", "NAMES") + _part("philox.py", "_on_device")
+    assert "def normal" in _part("inputs.py", "Make", "NAMES")
+
+
+@pytest.mark.parametrize("index", ["", "https://example.org/simple"])
+def test_the_command_says_everything_that_the_environment_declares(index: str) -> None:
+    told = Environment(id="x", triton="triton==3.9.0", torch="torch==2.15.0", requires=("numpy", "numpy<2.4"),
+                       variables={"TRITON_DEFAULT_FP_FUSION": "0"}, index=index)  # fmt: skip
+    line = uv_line(told, "a.py")
+    assert line.startswith("TRITON_DEFAULT_FP_FUSION=0 uv run --no-project --python 3.11 ")
+    assert line.endswith("--with triton==3.9.0 --with torch==2.15.0 --with 'numpy<2.4' a.py")
+    assert ("--default-index https://example.org/simple" in line) == bool(index)
