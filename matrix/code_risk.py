@@ -41,7 +41,9 @@ def risk_changes(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thre
 
 def identical(baseline: KernelFacts, candidate: KernelFacts) -> bool:
     """The same machine code, given the same resources."""
-    return bool(baseline.sass_hash) and _resources(baseline) == _resources(candidate)
+    if not baseline.sass_hash or baseline.sass_hash != candidate.sass_hash:
+        return False
+    return baseline is candidate or _resources(baseline) == _resources(candidate)
 
 
 def fits(facts: KernelFacts) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matrix import outcomes
 from matrix.accuracy import compare_dimensions
 from matrix.changes import Change, Direction
-from matrix.expectations import covering, met, unmet
+from matrix.expectations import covering, holds, met, unmet
 from matrix.kernel_pairs import compare_kernels
 from matrix.model import Outcome, Stage, Target
 from matrix.records import Verdict
@@ -74,6 +74,8 @@ def judge_spot(
         if stage == Stage.CORRECTNESS and not _undecided(judgement):
             judgement = _judge_values(judgement, baseline, candidate, thresholds)
     told = [each for each in expectations if each.stage in (stage, baseline.stage, candidate.stage)]
+    if told and passed and candidate.cell is not None:
+        told = [each for each in told if holds(each, candidate.cell)]  # what is said of a baseline are failures
     return _expected(judgement, baseline, candidate, told) if told else judgement
 
 

@@ -211,7 +211,7 @@ def _lost_tuning(direction: Direction, kernel: str, configs: Sequence[str]) -> C
 
 
 def _seconds(record: KernelRecord) -> float:
-    return sum(seconds for stage, seconds in record.seconds.items() if stage != "total")
+    return sum(record.seconds.values()) - record.seconds.get("total", 0.0)
 
 
 _LOSSES_FIRST = (Direction.WORSE, Direction.NEUTRAL, Direction.BETTER)
