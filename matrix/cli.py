@@ -19,7 +19,7 @@ from matrix.errors import ExitCode, UsageError
 from matrix.model import DEFAULT_TARGETS, Stage, Target
 from matrix.plan import GPU_STAGES, HOST_STAGES, Request, find_case_files
 from matrix.progress import Board, wants_colour
-from matrix.resources import catalogue_folder, kernels_folder, sample_folder, suites_folder
+from matrix.resources import catalogue_folder, kernels_folder, passes_folder, sample_folder, suites_folder
 from matrix.runs import Home
 from matrix.suites import requirements_of, suite_files
 from matrix.workplace import gpu_host, project_root
@@ -219,6 +219,7 @@ for each in COMMANDS:
 @click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
 @_waivers_option
 @click.option("--history", "history_at", metavar="DIR-or-URL", help="Add the run to a history over nights.")
+@click.option("--share", metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`.")
 @click.option(
     "--same-ptx-other-ptxas",
     "cross_ptxas",
@@ -234,6 +235,7 @@ def run(
     lock_clocks: int | None,
     waiver_file: Path | None,
     history_at: str | None,
+    share: str | None,
     cross_ptxas: bool,
     catalogue: bool,
     as_json: bool,
@@ -279,6 +281,10 @@ def run(
     else:
         click.echo(summary_text(folder, colour=wants_colour()), nl=False)
         click.echo(f"report: {finished.folder / 'report.html'}")
+    if share:
+        from matrix.shards import send
+
+        click.echo(f"shared: {send(finished.folder, share)}", err=True)
     return int(finished.exit_code)
 
 
@@ -298,6 +304,49 @@ def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *,
     )
     click.echo(json.dumps(results_data(results)) if as_json else results_text(results, catalogue), nl=as_json)
     return ExitCode.CLEAN if all(result.as_stated for result in results) else ExitCode.INCOMPLETE
+
+
+@main.command()
+@click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
+def init(folder: Path) -> None:
+    """Write a commented matrix.toml and a first case file into FOLDER, by default this one."""
+    from matrix.scaffold import initialise
+
+    for path in initialise(folder):
+        click.echo(path)
+
+
+@main.command()
+@click.argument("function", metavar="MODULE:FUNCTION")
+@click.option(
+    "--arguments", default="", metavar="EXPRESSIONS", help="What it is called with: 'torch.randn(64, 64), 8'."
+)
+@click.option("--environment", "name", metavar="ENV", default="newest", help="Where it is called; built if need be.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="The case file to write; by default stdout.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")
+def adopt(function: str, arguments: str, name: str, output: Path | None, config_file: Path | None) -> None:
+    """Draft a case from a launch function: called once, its launches compiled and recorded, never run."""
+    from matrix.adopt import Adoption, draft
+    from matrix.atomic import write_atomically
+    from matrix.host import this_host
+    from matrix.provision import provide
+    from matrix.workers import homes_of, memory_share
+
+    adoption = Adoption.of(function, arguments)
+    if output and output.exists():
+        raise UsageError(f"{output} is there already", hint="nothing was written")
+    configuration = config.load(project_root(), file=config_file)
+    provisions = provide([name], configuration, project_root(), Board(quiet=True))
+    with _home().scratch() as scratch:
+        homes = homes_of(provisions, configuration.pythonpath, scratch, memory_share(this_host(), 1))
+        if name not in homes:
+            raise UsageError(f"environment {name} could not be built: {provisions[name].problem}")
+        text = draft(adoption, homes[name], provisions[name].triton_version, scratch)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_atomically(output, text.encode())
+    click.echo(output)
 
 
 @main.command()
@@ -366,34 +415,64 @@ def compare(
 
 
 @main.command()
-@click.argument("runs", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1)
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page of several runs.")
 @click.option("--sample", is_flag=True, help="The run on a GPU that this package carries, into sample-report.html.")
 @click.option("--signoff", is_flag=True, help="The sign-off page of one run instead, for A4 paper: signoff.html.")
-def report(runs: Sequence[Path], output: Path | None, sample: bool, signoff: bool) -> None:
-    """Render the report of a run, or of several side by side. Without RUNS: the latest."""
-    from matrix.report import render, write_report
+def report(runs: Sequence[str], output: Path | None, sample: bool, signoff: bool) -> int:
+    """Render the report of a run, or of several side by side. Without RUNS: the latest.
+
+    RUNS are folders or addresses (s3://bucket/prefix?region=...) of runs, or of places that hold some. Runs of several
+    hosts are laid into one matrix; what differs between the hosts is said, and the exit code is that of all together.
+    """
+    import tempfile
+
+    from matrix.report import write_report
 
     if sample and runs:
         raise UsageError("--sample is a run of its own", hint="name runs, or give --sample alone")
     if sample:
         output = output or Path("sample-signoff.html" if signoff else "sample-report.html")
-    folders = [sample_folder()] if sample else list(runs) or [_home().latest()]
-    if signoff and len(folders) > 1:
-        raise UsageError("a sign-off page is of one run", hint="name one run with --signoff")
-    if signoff:
-        from matrix.signoff import write_signoff
+    with tempfile.TemporaryDirectory(prefix="triton-matrix-") as scratch:
+        folders = _run_folders(runs, Path(scratch), sample=sample)
+        if output is None and any(folder.is_relative_to(scratch) for folder in folders):
+            output = Path("signoff.html" if signoff else "report.html")
+        if signoff and len(folders) > 1:
+            raise UsageError("a sign-off page is of one run", hint="name one run with --signoff")
+        if signoff:
+            from matrix.signoff import write_signoff
 
-        click.echo(write_signoff(folders[0], output))
-        return
-    if len(folders) == 1 and output is None:
-        click.echo(write_report(folders[0]))
-        return
-    path = output or Path("report.html")
+            click.echo(write_signoff(folders[0], output))
+        elif len(folders) == 1 and output is None:
+            click.echo(write_report(folders[0]))
+        else:
+            return _report_of(folders, output or Path("report.html"))
+    return ExitCode.CLEAN
+
+
+def _run_folders(runs: Sequence[str], scratch: Path, *, sample: bool) -> list[Path]:
+    if sample:
+        return [sample_folder()]
+    if not runs:
+        return [_home().latest()]
+    from matrix.shards import fetch
+
+    return fetch(runs, scratch)
+
+
+def _report_of(folders: Sequence[Path], path: Path) -> int:
+    """The page of runs laid side by side; of several, with what is to be known of their hosts."""
     from matrix.atomic import write_atomically
+    from matrix.report import render_runs
+    from matrix.runfolder import load_all
+    from matrix.shards import merged_exit, shards_of, shards_text
 
-    write_atomically(path, render(folders).encode())
+    loaded = load_all(folders)
+    write_atomically(path, render_runs(loaded).encode())
+    if len(loaded) > 1:
+        click.echo(shards_text(shards_of(loaded)), nl=False)
     click.echo(path)
+    return merged_exit(loaded) if len(loaded) > 1 else ExitCode.CLEAN
 
 
 @main.command()
@@ -530,7 +609,7 @@ def environment(name: str, upgrade: bool, config_file: Path | None) -> None:
     from matrix.provision import build_one
 
     configuration = config.load(project_root(), file=config_file or _told_config())
-    wanted = configuration.environment(name).requiring(json.loads(os.environ.get("MATRIX_REQUIRES", "[]")))
+    wanted = configuration.environment(name).apart(json.loads(os.environ.get("MATRIX_REQUIRES", "[]")))
     found = build_one(wanted, configuration, project_root(), upgrade=upgrade)
     if found.built is None:
         message, _, hint = found.problem.removeprefix(f"environment {wanted.id}: ").partition("\nhint: ")
@@ -602,7 +681,7 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
     builtin = configuration.builtin and not selection["no_builtin"]
     suites = _flat(selection["suite"])
     shipped = find_case_files([kernels_folder()]) if builtin and not suites else ()
-    left_out = [suites_folder(), *([] if cases else [catalogue_folder()])]
+    left_out = [suites_folder(), *([] if cases else [catalogue_folder(), passes_folder()])]
     shipped = tuple(file for file in shipped if not any(map(file.is_relative_to, left_out)))
     shipped += suite_files(suites)
     files = tuple(dict.fromkeys((*shipped, *find_case_files([*configuration.kernels, *selection["kernels"]]))))

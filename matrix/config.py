@@ -59,7 +59,7 @@ class Configuration:
 
     def environment(self, name: str) -> Environment:
         """Raises :class:`UsageError` for a name that means no environment."""
-        return find(self.environments, name, folder=Path.cwd()).requiring(self.requires)
+        return find(self.environments, name, folder=Path.cwd()).apart(self.requires)
 
     def select(self, names: Iterable[str]) -> list[Environment]:
         return select(self.environments, names, folder=Path.cwd())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 from dataclasses import dataclass, field, replace
@@ -62,6 +63,7 @@ class Environment:
     extra_indexes: tuple[str, ...] = ()
     offline: bool = False
     requires: tuple[str, ...] = ()
+    variant: str = ""  # of the same pair, in a folder of its own
 
     @property
     def triton_version(self) -> str:
@@ -75,6 +77,13 @@ class Environment:
     def requiring(self, requires: Iterable[str]) -> Environment:
         """The same environment with the further requirements of cases."""
         return replace(self, requires=tuple(dict.fromkeys([*self.requires, *requires])))
+
+    def apart(self, requires: Sequence[str]) -> Environment:
+        """Likewise, as a variant: a library's own pins (an older NumPy, say) must not become everybody's."""
+        if not requires:
+            return self
+        digest = hashlib.sha256("\n".join(sorted(requires)).encode()).hexdigest()
+        return replace(self.requiring(requires), variant=digest[:8])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,7 +179,8 @@ class Manifest:
 
 
 def folder_of(root: Path, environment: Environment) -> Path:
-    return root / ".matrix" / "environments" / environment.id
+    variant = f"+{environment.variant}" if environment.variant else ""
+    return root / ".matrix" / "environments" / f"{environment.id}{variant}"
 
 
 def read_manifest(folder: Path) -> Manifest | None:

@@ -115,8 +115,7 @@ def _by_nox(ids: list[str], configuration: Configuration, root: Path) -> None:
         "MATRIX_REQUIRES": json.dumps(configuration.requires),
     }
     for identity in ids:
-        folder = root / ".matrix" / "environments" / identity
-        (folder / _PROBLEM).unlink(missing_ok=True)
+        (folder_of(root, configuration.environment(identity)) / _PROBLEM).unlink(missing_ok=True)
     sessions = [f"env({identity})" for identity in ids]
     subprocess.run(
         [*command, "-s", *sessions],

@@ -53,6 +53,9 @@ def test_a_suite_is_installed_and_compiled_forward_and_backward(project: Project
     assert {"liger_rms_norm", "liger_rms_norm_backward", "liger_swiglu", "liger_swiglu_backward"} == set(evidence.case)
     kernels = set(evidence[evidence.case == "liger_rms_norm_backward"].kernel)
     assert len(kernels) == 2
+    # In folders of their own: what a library pins must not become everybody's.
+    folders = sorted(path.name for path in (project.root / ".matrix" / "environments").glob("triton3.9.0*+*"))
+    assert len(folders) == 1
     locked = json.loads((project.latest / "run.json").read_text())["environments"]
     assert all("liger-kernel" in {package["name"] for package in each["lock"]} for each in locked)
 
