@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from matrix.resources import sample_folder
+from matrix.runfolder import load
+
 BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
 
 
@@ -82,10 +85,20 @@ def test_directions_and_false_alarms(agreement):
         *_pair(agreement, "quiet", measured=(100, 101), estimated=(80, 80)),
         *_pair(agreement, "between", measured=(100, 103), estimated=(80, 160)),
     ]
-    moved, still, *misses = agreement.directions(rows)
+    moved, still, *rest = agreement.directions(rows)
+    misses = [line for line in rest if line.startswith("- ")]
     assert moved == "Time moved by more than 5%: 3, predicted in that direction: 1 (33.3%)"
     assert "less than 2%: 2, of them flagged by the judge's rule: 1 (50.0%)" in still
-    assert [line.split()[3] for line in misses] == ["wrong", "blind", "alarm"]
+    assert [line.split(": ")[1].split()[0] for line in misses] == ["wrong", "blind", "alarm"]
+    assert [line.split()[1] for line in rest if line.endswith(("agrees |", "misses |"))] == ["blind", "right", "wrong"]
+
+
+def test_a_run_with_timings_is_held_against_its_own_evidence(agreement):
+    lines = list(agreement.timed(load(sample_folder())))
+    assert lines[0].endswith("timed comparisons have an estimate on both sides.")
+    assert any(line.startswith("Time moved by more than 5%: ") for line in lines)
+    table = [line for line in lines if "column_max_tma" in line and line.endswith("agrees |")]
+    assert table
 
 
 def _pair(agreement, case, *, measured, estimated):

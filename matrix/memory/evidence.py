@@ -114,12 +114,13 @@ def _traffic(
     with np.errstate(all="ignore"):
         prepared = prepare(program, known.symbols)
         blocks = sample(grid)
-        log = Machine(prepared, known, blocks, grid, block).run()
-        if log.blocks_part and blocks.total > len(blocks.blocks):
+        widens = blocks.total > len(blocks.blocks)
+        log = Machine(prepared, known, blocks, grid, block).run(until_blocks_part=widens)
+        if log.blocks_part and widens:
             blocks = spread_sample(grid)
             log = Machine(prepared, known, blocks, grid, block).run()
         by_place = instruction_figures(log, blocks, block)
-        fetched = reuse.fetched(log.touches, blocks, block)
+        fetched = reuse.fetched(log.touches, by_place, blocks, block)
     ran = runs(log, {start: part.end for start, part in prepared.blocks.items()}, blocks)
     add_passes(by_place, program, ran)
     figures = [by_place[place] for place in sorted(by_place)]

@@ -27,7 +27,7 @@ BASE = 1 << 40
 # Where a parameter's own bytes (a descriptor) lie: below every pointer, and it must fit 32 bits.
 _PARAM_BASE = 0x7000_0000
 _PARAM_STEP = 1 << 12
-_SPREAD = 16
+_FEW, _MANY = 8, 16
 _STEPS = (1, 5, 7)  # odd: each axis is gone through in an order of its own
 DTYPE_BYTES = {
     "fp64": 8,
@@ -62,18 +62,19 @@ def sample(grid: Sequence[int]) -> Sample:
 
 
 def spread_sample(grid: Sequence[int]) -> Sample:
-    """First, last, and sixteen more, evenly over each axis, for all others: where blocks take ways of their own.
+    """First, last, and more, evenly over each axis, for all others: where blocks take ways of their own.
 
-    An axis of up to sixteen that divides it has each of its places as often as the grid has.
+    Eight tell what grows along an axis; each place of a short one may differ from all others, so it takes sixteen.
     """
     sizes = (*grid, 1, 1, 1)[:3]
     total = max(1, math.prod(sizes))
+    count = _FEW if all(size == 1 or size > _MANY for size in sizes) else _MANY
     ends = ((0, 0, 0), (sizes[0] - 1, sizes[1] - 1, sizes[2] - 1))
     chosen: dict[tuple[int, int, int], float] = dict.fromkeys(ends, 1.0)
-    share = (total - len(chosen)) / _SPREAD
-    for number in range(_SPREAD):
+    share = (total - len(chosen)) / count
+    for number in range(count):
         x, y, z = (
-            (2 * (number * step % _SPREAD) + 1) * n // (2 * _SPREAD) for step, n in zip(_STEPS, sizes, strict=True)
+            (2 * (number * step % count) + 1) * size // (2 * count) for step, size in zip(_STEPS, sizes, strict=True)
         )
         chosen[x, y, z] = chosen.get((x, y, z), 0.0) + share
     weights = tuple(count / total for count in chosen.values())

@@ -52,10 +52,11 @@ class Machine:
         self._steps = 0
         self.log = Log()
 
-    def run(self) -> Log:
+    def run(self, *, until_blocks_part: bool = False) -> Log:
+        """``until_blocks_part``: no further than the first branch that sampled blocks take differently."""
         pending: dict[int, Value] = {0: None}
         came_back: set[int] = set()  # loops whose waiting lanes have all been round
-        while pending and not self.log.cut:
+        while pending and not self.log.cut and not (until_blocks_part and self.log.blocks_part):
             at = self._next(pending)
             mask = self._settled(pending.pop(at))
             block = self._blocks.get(at)

@@ -1,10 +1,13 @@
 """Predicted memory traffic against a GPU's counters, from what ``memory_counters.py`` kept.
 
     python -P tests/benchmarks/memory_agreement.py OUT [OUT ...] [--markdown FILE]
+    python -P tests/benchmarks/memory_agreement.py --sample        (or --run FOLDER)
 
 Evaluates each launch's PTX with no GPU and prints, for each figure: the median relative error and the share of
 launches within 15 %, where nothing is unknown; each launch with both figures; and for each pair of environments
 whether the estimate moved in the direction that the GPU's own time moved, and how often it cried wolf.
+
+The second form asks that of a run of the matrix, by the times that it measured and the estimates in its evidence.
 """
 
 from __future__ import annotations
@@ -21,13 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matrix import traffic
 from matrix.memory.cost import bound, estimate_us
 from matrix.memory.evidence import MemoryEvidence, memory_evidence
+from matrix.records import Role
+from matrix.resources import sample_folder
+from matrix.runfolder import load
 from matrix.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
+
+    from matrix.records import KernelRecord
+    from matrix.runfolder import RunFolder
 
 FIGURES = {
     "shared wavefronts": ("wavefronts", "wavefronts"),
@@ -61,16 +71,28 @@ class Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, nargs="+")
+    parser.add_argument("out", type=Path, nargs="*")
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--run", type=Path, help="a run with evidence and timings: estimates against times")
+    parser.add_argument("--sample", action="store_true", help="the run that this package carries, as --run")
     given = parser.parse_args()
-    launches = [launch for folder in given.out for launch in kept(folder)]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        rows = list(pool.map(row, launches, chunksize=4))
-    text = "\n".join([*summary(rows), "", *directions(rows), "", *kernels(rows)])
+    parts = [_counted(given.out)] if given.out else []
+    if folder := sample_folder() if given.sample else given.run:
+        parts.append(timed(load(folder)))
+    if not parts:
+        parser.error("nothing to compare: name what memory_counters.py kept, or give --run or --sample")
+    text = "\n".join(line for part in parts for line in part)
     print(text)
     if given.markdown:
         given.markdown.write_text(text + "\n", encoding="utf-8")
+
+
+def _counted(folders: Iterable[Path]) -> Iterator[str]:
+    launches = [launch for folder in folders for launch in kept(folder)]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        rows = list(pool.map(row, launches, chunksize=4))
+    yield from summary(rows)
+    yield from ("", *directions(rows), "", *kernels(rows), "")
 
 
 def kept(folder: Path) -> Iterator[dict[str, Any]]:
@@ -231,35 +253,65 @@ def _mark(one: Row, figure: str) -> str:
 
 
 def directions(rows: Sequence[Row]) -> Iterator[str]:
-    """Ratios between environments: agreement where the GPU's time moved, alarms where it did not."""
-    moved: list[bool] = []
-    still: list[tuple[bool, bool]] = []
-    misses: list[str] = []
-    for one, other in _pairs(rows):
-        measured = other.measured["time_ns"] / one.measured["time_ns"]
-        before, after = one.predicted["us"], other.predicted["us"]
-        predicted = after / before
-        step = f"{one.case} {one.kernel}#{one.index} {one.environment} to {other.environment}: "
-        step += f"measured x{measured:.3f}, predicted x{predicted:.3f}"
-        if abs(measured - 1) > MOVED:
-            moved.append((predicted > 1) == (measured > 1) and predicted != 1)
-            misses += [] if moved[-1] else [f"- other direction: {step}"]
-        elif abs(measured - 1) < STILL:
-            still.append((_alarming(before, after), abs(predicted - 1) > MOVED))
-            misses += [f"- false alarm: {step}"] if still[-1][0] else []
-    yield f"Time moved by more than {MOVED:.0%}: {len(moved)}, predicted in that direction: {_share(moved)}"
-    yield (
-        f"Time moved by less than {STILL:.0%}: {len(still)}, of them flagged by the judge's rule: "
-        f"{_share([alarm for alarm, _ in still])}; whose estimate moved by more than {MOVED:.0%}: "
-        f"{_share([moves for _, moves in still])}"
+    """Ratios between environments, by the counters' own times."""
+    yield from moves(
+        Step(
+            what=f"{one.case} {one.kernel}#{one.index} {one.environment} to {other.environment}",
+            measured=other.measured["time_ns"] / one.measured["time_ns"],
+            estimates=((one.predicted["us"], other.predicted["us"]),),
+        )
+        for one, other in _pairs(rows)
     )
-    yield from misses
 
 
-def _alarming(before: float, after: float) -> bool:
-    """The judge's own rule on estimates, worse or better."""
-    low, high = sorted((before, after))
-    return high >= low * Thresholds().cost_ratio and high - low >= Thresholds().cost_growth_us
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """From one environment to another: the time's ratio, and each kernel's two estimates in microseconds."""
+
+    what: str
+    measured: float
+    estimates: tuple[tuple[float, float], ...]
+
+    @property
+    def predicted(self) -> float:
+        return sum(after for _, after in self.estimates) / sum(before for before, _ in self.estimates)
+
+    def alarming(self, thresholds: Thresholds) -> bool:
+        """The judge's own rule on estimates of a kernel, worse or better."""
+        for before, after in self.estimates:
+            low, high = sorted((before, after))
+            if high >= low * thresholds.cost_ratio and high - low >= thresholds.cost_growth_us:
+                return True
+        return False
+
+
+def moves(steps: Iterable[Step], thresholds: Thresholds = Thresholds()) -> Iterator[str]:  # noqa: B008 - frozen
+    """How often estimates moved as times did, and how often they cried wolf."""
+    moved: list[Step] = []
+    still: list[Step] = []
+    for step in steps:
+        if abs(step.measured - 1) > MOVED:
+            moved.append(step)
+        elif abs(step.measured - 1) < STILL:
+            still.append(step)
+    right = [(step.predicted > 1) == (step.measured > 1) and step.predicted != 1 for step in moved]
+    flagged = [step.alarming(thresholds) for step in still]
+    yield f"Time moved by more than {MOVED:.0%}: {len(moved)}, predicted in that direction: {_share(right)}"
+    yield (
+        f"Time moved by less than {STILL:.0%}: {len(still)}, of them flagged by the judge's rule: {_share(flagged)}; "
+        f"whose estimate moved by more than {MOVED:.0%}: {_share([abs(step.predicted - 1) > MOVED for step in still])}"
+    )
+    yield from (_said("other direction", step) for step, agrees in zip(moved, right) if not agrees)
+    yield from (_said("false alarm", step) for step, alarm in zip(still, flagged) if alarm)
+    yield ""
+    yield "| moved | measured | predicted | |"
+    yield "| --- | --- | --- | --- |"
+    for step, agrees in sorted(zip(moved, right), key=lambda item: item[0].what):
+        yield f"| {step.what} | x{step.measured:.3f} | x{step.predicted:.3f} | {'agrees' if agrees else 'misses'} |"
+
+
+def _said(word: str, step: Step) -> str:
+    return f"- {word}: {step.what}: measured x{step.measured:.3f}, predicted x{step.predicted:.3f}"
 
 
 def _share(found: Sequence[bool]) -> str:
@@ -275,6 +327,39 @@ def _pairs(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
             by_launch[one.key].append(one)
     for found in by_launch.values():
         yield from itertools.combinations(sorted(found, key=lambda one: one.environment), 2)
+
+
+def timed(run: RunFolder) -> Iterator[str]:
+    """A run's own timings against its own evidence: every candidate against the baseline, cell by cell."""
+    thresholds = run.thresholds
+    kernels: dict[tuple[str, str, str, str], list[KernelRecord]] = defaultdict(list)
+    for kernel in run.kernels:
+        kernels[kernel.environment, kernel.target, kernel.case, kernel.params].append(kernel)
+    steps: list[Step] = []
+    without: list[str] = []
+    for arm in run.timings:
+        if arm.role != Role.CANDIDATE or arm.ratio is None:
+            continue
+        what = f"{arm.case}:{arm.params} {arm.baseline} to {arm.environment}"
+        before = kernels.get((arm.baseline, arm.target, arm.case, arm.params), [])
+        after = kernels.get((arm.environment, arm.target, arm.case, arm.params), [])
+        if estimates := _estimates(before, after, thresholds):
+            steps.append(Step(what=what, measured=arm.ratio, estimates=estimates))
+        else:
+            without.append(what)
+    yield f"{len(steps)} of {len(steps) + len(without)} timed comparisons have an estimate on both sides."
+    yield from (f"- none: {what}" for what in without)
+    yield from moves(steps, thresholds)
+
+
+def _estimates(
+    before: Sequence[KernelRecord], after: Sequence[KernelRecord], thresholds: Thresholds
+) -> tuple[tuple[float, float], ...]:
+    """Each kernel's, in the order of their launches; none where the judge would not believe one of them."""
+    if not before or [one.kernel for one in before] != [one.kernel for one in after]:
+        return ()
+    pairs = [traffic.compared(one.facts, other.facts, thresholds) for one, other in zip(before, after)]
+    return tuple(pair.estimates for pair in pairs if pair is not None) if all(pairs) else ()
 
 
 if __name__ == "__main__":
