@@ -69,7 +69,8 @@ class Thresholds:
     # Of the cells called slower or faster in one comparison, the share that may be so by chance (matrix.family).
     false_discovery_rate: float = 0.05
     # What two workers of one environment differ by in a call's time (log-ratio, root mean square), before a run's
-    # own controls say: 0.0025 over the 36 cells of the H200 recording. Counts as much as ten controls.
+    # own controls say. On an H200 0.0025 where each arm had memory of its own, which a run may have to fall back to,
+    # and 0.0008 where all shared theirs. Counts as much as ten controls.
     process_noise: float = 0.0025
     # Host time of a launch: a figure of the machine as much as of the release, so both must be reached.
     launch_ratio: float = 1.5

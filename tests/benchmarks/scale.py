@@ -209,7 +209,11 @@ def measure(folder: Path, nights: int, jobs: int) -> None:
         seconds = time.perf_counter() - began
     largest = jobs * max(kilobytes for _, kilobytes, _ in found) / 2**20
     rows, spent = sum(number for number, _, _ in found), sum(seconds for _, _, seconds in found)
-    print(f"judged: {rows:,} verdicts in {seconds:.1f} s ({spent:.0f} s of processor time), {largest:.2f} GiB at most")
+    each = sorted(seconds for _, _, seconds in found)
+    print(
+        f"judged: {rows:,} verdicts in {seconds:.1f} s, {largest:.2f} GiB at most; {spent:.0f} s of processor time, "
+        f"{each[len(each) // 2]:.1f} s for the median night, {each[-1]:.1f} s for the first"
+    )
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         seconds, size = pool.submit(report_night, paths[-1]).result()
     print(f"report of the last night: {seconds:.1f} s, {size / 1e6:.2f} MB")
