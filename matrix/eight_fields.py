@@ -56,7 +56,6 @@ class Stated:
     case: str
     params: str
     target: str
-    tuning: str
     look: Look
     verdict: str
     waived: str
@@ -90,7 +89,6 @@ class Figures:
             case=row.case,
             params=row.params,
             target=row.target,
-            tuning=str(arm.tuning),
             look=LOOKS[row.verdict],
             verdict=row.change,
             waived=row.waived or "",

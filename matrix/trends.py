@@ -83,10 +83,6 @@ class Series:
     changes: tuple[ChangePoint, ...]
     skipped: str
 
-    @property
-    def known(self) -> tuple[Point, ...]:
-        return tuple(point for point in self.points if point.value is not None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trends:
