@@ -22,6 +22,7 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from matrix.addresses import public, reach
 from matrix.arm_pairs import ArmPairs
 from matrix.atomic import write_atomically
 from matrix.errors import StorageError, UsageError
@@ -104,15 +105,10 @@ class History:
     @classmethod
     def of(cls, address: str) -> History:
         """Raises :class:`UsageError` for an address that no file system takes, or that cannot be reached."""
-        try:
-            files, path = _file_system(address)
-            found = files.get_file_info(path)
-        except (pa.ArrowException, OSError, ValueError, ImportError) as error:
-            hint = "a folder, or s3://bucket/prefix?region=...; credentials come from where S3 clients look for them"
-            raise UsageError(f"the history {_public(address)} cannot be reached: {error}", hint=hint) from error
+        files, path, found = reach(address, "the history")
         if found.type is pyarrow.fs.FileType.File:
-            raise UsageError(f"the history {_public(address)} is a file", hint="name a folder of its own")
-        return cls(address=_public(address), files=files, path=path.rstrip("/"))
+            raise UsageError(f"the history {public(address)} is a file", hint="name a folder of its own")
+        return cls(address=public(address), files=files, path=path)
 
     def append(self, run: RunFolder) -> bool:
         """Add a run; False where it is there already. Raises :class:`StorageError` where it cannot be written."""
@@ -280,25 +276,3 @@ def _filter(since: dt.datetime | None, cases: Iterable[str] | None) -> pc.Expres
         return wanted
     named = pc.field("case").isin(sorted(cases))
     return named if wanted is None else wanted & named
-
-
-def _file_system(address: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    """The file system is pyarrow's own where it knows the scheme; else fsspec's, where that is installed."""
-    if "://" not in address:
-        return pyarrow.fs.LocalFileSystem(), str(Path(address).expanduser().resolve())
-    try:
-        found: tuple[pyarrow.fs.FileSystem, str] = pyarrow.fs.FileSystem.from_uri(address)
-    except pa.ArrowInvalid as error:
-        if "Unrecognized filesystem" not in str(error):
-            raise
-        import fsspec  # noqa: PLC0415 - where the user has it
-
-        files, path = fsspec.core.url_to_fs(address)
-        return pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(files)), path
-    return found
-
-
-def _public(address: str) -> str:
-    """Without what follows ``?`` and without credentials before ``@``: it is shown and kept."""
-    scheme, separator, rest = address.partition("?")[0].rpartition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from matrix.model import CPU, Stage
 from matrix.outcomes import FAILING_IN_BOTH
 from matrix.records import Verdict
+from matrix.shards import missing_targets
 from matrix.wording import LOOKS, RANK, Look, listing, phrase, place, plural, target_key, unique
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Column:
     target: str
     note: str
     stages: frozenset[str] = frozenset()
+    empty: bool = False  # no run has anything of it
 
     @property
     def on_a_gpu(self) -> bool:
@@ -120,10 +122,16 @@ def _panel(runs: Sequence[RunFolder], pair: tuple[str, str], anchors: Anchors) -
     # A row of no case (a stage that a sign-off lacks, an idle waiver) is told among the gaps.
     for run, verdict in [(run, row) for run, row in own if row.case] or own:
         found[verdict.case, run.run_id, verdict.target].append(verdict)
-    columns = _columns(runs, found)
+    columns = sorted([*_columns(runs, found), *_empty_columns(runs)], key=lambda column: target_key(column.target))
     cases = unique(case for case, _, _ in found)
-    rows = [_row(case, [found.get((case, c.run.run_id, c.target), []) for c in columns], anchors) for case in cases]
+    rows = [_row(case, [_verdicts(found, case, column) for column in columns], anchors) for case in cases]
     return Panel(baseline=pair[0], candidate=pair[1], columns=columns, groups=_by_folder(runs, rows))
+
+
+def _verdicts(
+    found: Mapping[tuple[str, str, str], Sequence[VerdictRecord]], case: str, column: Column
+) -> Sequence[VerdictRecord]:
+    return () if column.empty else found.get((case, column.run.run_id, column.target), ())
 
 
 def _columns(runs: Sequence[RunFolder], found: Mapping[tuple[str, str, str], Sequence[VerdictRecord]]) -> list[Column]:
@@ -138,6 +146,15 @@ def _columns(runs: Sequence[RunFolder], found: Mapping[tuple[str, str, str], Seq
             seen = frozenset(stages[target])
             columns.append(Column(run=run, target=target, note=", ".join(notes), stages=seen))
     return sorted(columns, key=lambda column: target_key(column.target))
+
+
+def _empty_columns(runs: Sequence[RunFolder]) -> list[Column]:
+    """In one matrix of several hosts: a target that none of them has is a column that nobody filled."""
+    if len(runs) < 2:
+        return []
+    return [
+        Column(run=runs[0], target=t, note="correctness, timing: no host", empty=True) for t in missing_targets(runs)
+    ]
 
 
 def _by_folder(runs: Sequence[RunFolder], rows: Iterable[CaseRow]) -> list[CaseGroup]:

@@ -29,6 +29,7 @@ from matrix.picture import legend, panels
 from matrix.provenance import comparison, run_facts
 from matrix.resources import reports_folder
 from matrix.runfolder import load_all
+from matrix.shards import shards_of
 from matrix.timed_cells import DRAWN, timed_comparisons
 from matrix.trend_chart import trend
 
@@ -52,7 +53,12 @@ def render(run_dirs: Sequence[Path]) -> str:
     Raises :class:`StorageError` where a folder is not a run's, or a file in it is cut or foreign.
     """
     with garbage_uncollected():
-        return templates().get_template("report.html").render(_page(load_all(run_dirs)))
+        return render_runs(load_all(run_dirs))
+
+
+def render_runs(runs: Sequence[RunFolder]) -> str:
+    """The page for runs that are loaded."""
+    return templates().get_template("report.html").render(_page(runs))
 
 
 def write_report(run_dir: Path) -> Path:
@@ -73,6 +79,7 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
         "runs": runs,
         "decisions": decisions(runs, groups),
         "reach": reach(runs),
+        "shards": shards_of(runs) if len(runs) > 1 else None,
         "figures": figures(runs, groups),
         "comparison": comparison(runs),
         "panels": shown,

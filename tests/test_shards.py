@@ -1,0 +1,165 @@
+"""Shards: runs of several hosts in one matrix, from folders and from a real S3 server; nothing averaged."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+
+import boto3
+import pytest
+import run_folders
+from click.testing import CliRunner
+from conftest import Project
+from moto.server import ThreadedMotoServer
+
+from matrix import cli
+from matrix.errors import ExitCode, StorageError, UsageError
+from matrix.profiles import profiles, with_unjudged
+from matrix.report import render_runs
+from matrix.runfolder import load
+from matrix.seal import seal
+from matrix.shards import fetch, merged_exit, send, shards_of, shards_text
+
+
+def host(folder, name, *, run_id, driver="580.159.04", power=700.0, stages=("compile", "correctness", "timing")):
+    """A run of an H200 on a host of that name, sealed."""
+    run_folders.build(folder, gpu=True, hostile=False, host=name, run_id=run_id)
+    meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    (gpu,) = meta["gpus"]
+    meta["gpus"] = [{**gpu, "driver": driver, "power_limit_w": power}]
+    meta["request"]["stages"] = list(stages)
+    (folder / "run.json").write_text(json.dumps(meta), encoding="utf-8")
+    seal(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Two hosts' runs in one folder."""
+    root = tmp_path_factory.mktemp("shared")
+    host(root / "run-a", "alpha", run_id="run-a")
+    host(root / "run-b", "beta", run_id="run-b", driver="575.57.08", power=500.0)
+    return root
+
+
+@pytest.fixture(scope="module")
+def runs(shared):
+    return [load(shared / "run-a"), load(shared / "run-b")]
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    kept = {name: os.environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+    os.environ.update(dict.fromkeys(kept, "testing"))
+    at, port = server.get_host_and_port()
+    client = boto3.client("s3", endpoint_url=f"http://{at}:{port}", region_name="us-east-1")
+    client.create_bucket(Bucket="shards")
+    yield f"s3://shards/{{}}?scheme=http&region=us-east-1&endpoint_override={at}:{port}", client
+    client.close()
+    server.stop()
+    for name, value in kept.items():
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def test_what_differs_between_hosts_is_said(runs):
+    found = shards_of(runs)
+    differing = {each.name: dict(each.values) for each in found.properties if each.differs}
+    assert differing["driver"] == {"alpha": "580.159.04", "beta": "575.57.08"}
+    assert differing["power limit, W"] == {"alpha": "700", "beta": "500"}
+    assert "GPU" not in differing and found.requests == []
+    assert "differs on sm_90: driver: alpha 580.159.04; beta 575.57.08" in shards_text(found)
+
+
+def test_two_runs_of_a_cell_stand_side_by_side(runs):
+    slower = [
+        dataclasses.replace(row, change="time of a call x9.99") if row.reason_code == "slower" else row
+        for row in runs[1].verdicts
+    ]
+    found = shards_of([runs[0], dataclasses.replace(runs[1], verdicts=slower)])
+    told = [dict(each.found) for each in found.listed if each.stage == "timing"]
+    assert told and all(set(each) == {"run-a", "run-b"} for each in told)
+    assert any("x9.99" in each["run-b"] and "x9.99" not in each["run-a"] for each in told)
+    page = render_runs([runs[0], dataclasses.replace(runs[1], verdicts=slower)])
+    assert "x9.99" in page and "alpha (run-a)" in page and "beta (run-b)" in page
+
+
+def test_a_verdict_that_two_runs_do_not_share_comes_first(runs):
+    other = [dataclasses.replace(row, verdict="improved") if row.reason_code == "slower" else row
+             for row in runs[1].verdicts]  # fmt: skip
+    found = shards_of([runs[0], dataclasses.replace(runs[1], verdicts=other)])
+    assert found.disagreeing and found.listed[0] in found.disagreeing
+
+
+def test_another_request_is_said(runs):
+    meta = {**runs[1].meta, "request": {**runs[1].meta["request"], "candidates": ["x"]}}
+    found = shards_of([runs[0], dataclasses.replace(runs[1], meta=meta)])
+    assert any(each.startswith("candidates is ") and "['x'] in run-b" in each for each in found.requests)
+
+
+def test_a_missing_architecture_is_an_empty_column(runs):
+    assert shards_of(runs).missing == ["sm_80", "sm_100", "sm_120"]
+    page = render_runs(runs)
+    assert page.count("correctness, timing: no host") >= 3
+    assert "No run had a GPU of sm_80, sm_100 and sm_120" in page
+    assert "no host" not in render_runs(runs[:1])
+
+
+def judged_on(run, target):
+    """The run as if its GPU were another one, and as a sign-off wants it."""
+    rows = [dataclasses.replace(row, target=target) if row.target == "sm_90" else row for row in run.verdicts]
+    passed = [dataclasses.replace(row, verdict="equal", reason_code="passed") for row in rows]
+    complete = with_unjudged(passed, profiles()["signoff"], run_id=run.run_id, baseline=run_folders.BASELINE,
+                             candidates=[run_folders.NEXT], targets=["sm_90", "sm_120"])  # fmt: skip
+    return dataclasses.replace(run, verdicts=complete)
+
+
+def test_the_exit_code_is_that_of_all_together(runs):
+    assert merged_exit(runs) is ExitCode.REGRESSED
+    hopper, blackwell = judged_on(runs[0], "sm_90"), judged_on(runs[1], "sm_120")
+    # Each alone lacks the other's target; together nothing is missing.
+    assert merged_exit([hopper]) is merged_exit([blackwell]) is ExitCode.INCOMPLETE
+    assert merged_exit([hopper, blackwell]) is ExitCode.CLEAN
+    assert merged_exit([hopper, hopper]) is ExitCode.INCOMPLETE
+
+
+def test_runs_are_shared_through_a_folder_and_found_there(shared, tmp_path):
+    there = tmp_path / "there"
+    assert send(shared / "run-a", str(there)) == f"{there}/run-a"
+    send(shared / "run-a", str(there))
+    assert fetch([str(there)], tmp_path) == [there / "run-a"]
+    assert fetch([str(there / "run-a"), str(there)], tmp_path) == [there / "run-a"]  # once
+    assert load(there / "run-a").verdicts == load(shared / "run-a").verdicts
+
+
+def test_runs_on_s3_are_merged_by_the_command(shared, bucket, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address, client = bucket
+    for name in ("run-a", "run-b"):
+        send(shared / name, address.format("nightly"))
+    done = CliRunner().invoke(cli.main, ["report", address.format("nightly"), "-o", "page.html"], standalone_mode=False)
+    assert done.exception is None and done.return_value == ExitCode.REGRESSED
+    assert "2 runs of alpha and beta" in done.output and "no GPU of sm_80, sm_100 and sm_120" in done.output
+    assert "alpha" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert not (tmp_path / ".matrix").exists()
+    client.put_object(Bucket="shards", Key="nightly/run-b/verdicts.parquet", Body=b"other")
+    with pytest.raises(StorageError, match=r"not the run that was sealed: verdicts\.parquet tampered"):
+        fetch([address.format("nightly")], tmp_path / "again")
+    with pytest.raises(UsageError, match="no run at s3://shards/nothing"):
+        fetch([address.format("nothing")], tmp_path)
+
+
+def test_a_run_that_is_not_whole_yet_is_none(shared, bucket, tmp_path):
+    address, client = bucket
+    client.put_object(Bucket="shards", Key="partly/run-c/cells.parquet", Body=b"")
+    send(shared / "run-a", address.format("partly"))
+    assert [path.name for path in fetch([address.format("partly")], tmp_path)] == ["run-a"]
+
+
+def test_a_run_shares_itself(project: Project):
+    done = project.matrix("run", "--cases", "vector_add", "--stages", "import", "--share", "shared", "-q")
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    (copied,) = (project.root / "shared").iterdir()
+    assert load(copied).run_id == project.latest.resolve().name
