@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,22 @@ def test_errors_count_only_where_nothing_is_unknown(agreement):
     ]
     shared = next(line for line in agreement.summary(rows) if line.startswith("| shared wavefronts"))
     assert shared == "| shared wavefronts | 2 | 12.5% | 50% | 1 of 1 predicted | 1 | 800.0% |"
+
+
+def test_launches_whose_blocks_read_the_same_are_told_apart(agreement):
+    """64 bytes a block of a tensor of 64 bytes in the first, of one of 128 in the second; two blocks each."""
+    rows = [
+        _read(agreement, "1", fetched=4, dram=64, measured=3),
+        _read(agreement, "2", fetched=4, dram=128, measured=4),
+    ]
+    found = [line for line in agreement.summary(rows) if "read the same" in line]
+    assert [line.split("|")[2:5] for line in found] == [[" 1 ", " 0.0% ", " 100% "], [" 1 ", " 33.3% ", " 0% "]]
+
+
+def _read(agreement, environment, *, fetched, dram, measured):
+    row = _row(agreement, environment, wavefronts=(1, 1))
+    predicted, counted = {"l2_read": fetched, "dram_read": dram}, {"l2_read_l1": measured}
+    return replace(row, predicted=predicted, measured=counted)
 
 
 def test_directions_and_false_alarms(agreement):

@@ -43,10 +43,13 @@ FIGURES = {
     "shared wavefronts": ("wavefronts", "wavefronts"),
     "L2 sectors read": ("l2_read", "l2_read_l1"),
     "L2 sectors written": ("l2_write", "l2_write_l1"),
-    "DRAM bytes": ("dram", "dram"),
+    "DRAM bytes read": ("dram_read", "dram_read"),
+    "DRAM bytes written": ("dram_write", "dram_write"),
     "warp instructions": ("instructions", "instructions"),
 }
 WITHIN = 0.15
+SHARED_READS = 1.05  # times every byte once
+SECTOR_BYTES = 32
 MOVED, STILL = 0.05, 0.02
 
 
@@ -63,6 +66,13 @@ class Row:
     predicted: dict[str, float]
     measured: dict[str, float]
     bound: str
+
+    @property
+    def shares_reads(self) -> bool:
+        """Whether blocks read over again what others read: L1 and the coalescer before L2 spare L2 some, by chance."""
+        return _predicted_of(self, "L2 sectors read") * SECTOR_BYTES > SHARED_READS * _predicted_of(
+            self, "DRAM bytes read"
+        )
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -159,7 +169,6 @@ def row(launch: dict[str, Any]) -> Row:
     """Evaluate one launch. What cannot be evaluated has no figures and says why."""
     about = {name: launch[name] for name in ("environment", "case", "kernel", "index")}
     measured = dict(launch["measured"])
-    measured["dram"] = measured.get("dram_read", 0.0) + measured.get("dram_write", 0.0)
     try:
         found = memory_evidence(
             launch["ptx"],
@@ -184,7 +193,8 @@ def _predicted(found: MemoryEvidence, grid: Sequence[int]) -> dict[str, float]:
         "wavefronts": found.shared_wavefronts * blocks,
         "l2_read": found.fetched_sectors * blocks,
         "l2_write": (found.global_store_sectors - atomic) * blocks,
-        "dram": found.dram_bytes,
+        "dram_read": found.dram_read_bytes,
+        "dram_write": found.dram_bytes - found.dram_read_bytes,
         "instructions": found.executed_instructions * blocks,
         "us": estimate_us(found.busy_us),
     }
@@ -194,16 +204,24 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     """For each figure the errors of the launches where nothing is unknown, and of all."""
     yield "| figure | launches | median error | within 15 % | measured 0 | unknown in part | their median error |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for figure in FIGURES:
-        sure = [error for one in rows if not one.unknown and (error := _error(one, figure)) is not None]
-        others = [error for one in rows if one.unknown and (error := _error(one, figure)) is not None]
-        none = [one for one in rows if one.predicted and not _measured(one, figure)]
-        right = sum(not _predicted_of(one, figure) for one in none)
-        within = f"{sum(error <= WITHIN for error in sure) / len(sure):.0%}" if sure else "-"
-        yield (
-            f"| {figure} | {len(sure)} | {_median(sure)} | {within} | {right} of {len(none)} predicted"
-            f" | {len(others)} | {_median(others)} |"
-        )
+    yield from (_summed(figure, figure, rows) for figure in FIGURES)
+    known = [one for one in rows if one.predicted]
+    apart = [one for one in known if not one.shares_reads]
+    yield _summed("L2 sectors read", "L2 sectors read, where no two blocks read the same", apart)
+    together = [one for one in known if one.shares_reads]
+    yield _summed("L2 sectors read", "L2 sectors read, where blocks read the same", together)
+
+
+def _summed(figure: str, title: str, rows: Sequence[Row]) -> str:
+    sure = [error for one in rows if not one.unknown and (error := _error(one, figure)) is not None]
+    others = [error for one in rows if one.unknown and (error := _error(one, figure)) is not None]
+    none = [one for one in rows if one.predicted and not _measured(one, figure)]
+    right = sum(not _predicted_of(one, figure) for one in none)
+    within = f"{sum(error <= WITHIN for error in sure) / len(sure):.0%}" if sure else "-"
+    return (
+        f"| {title} | {len(sure)} | {_median(sure)} | {within} | {right} of {len(none)} predicted"
+        f" | {len(others)} | {_median(others)} |"
+    )
 
 
 def _median(errors: Sequence[float]) -> str:
