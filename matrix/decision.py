@@ -9,7 +9,8 @@
 | else | Nothing regressed. | 0 |
 
 Known differences, improvements and failures on both sides never decide, nor does what is waived (matrix.waivers),
-and no timing does where identical code was timed as slower or faster.
+nor a cell of identical code that was timed as slower or faster; where those are too many, no timing of that comparison
+decides (matrix.distrust).
 """
 
 from __future__ import annotations

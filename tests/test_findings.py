@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 
 import pytest
 from judged import BASELINE, CANDIDATE
 
-from matrix.changes import Change, Direction, encode
+from matrix.changes import Change, Direction, decode, encode
 from matrix.decision import by_candidate, exit_code, summarise
 from matrix.errors import ExitCode
 from matrix.findings import Finding, findings, normalised, number
@@ -305,3 +306,10 @@ def test_a_row_without_changes_still_makes_a_finding() -> None:
     bare = dataclasses.replace(RISK, detail="")
     (finding,) = found(bare)
     assert finding.reason_code == "spills_appeared"
+
+
+@pytest.mark.parametrize("value", [None, 0.0, 62.4, float("inf")])
+def test_changes_are_written_as_json_writes_them(value: float | None) -> None:
+    said = change("slower", text='62.4 us \u2192 "194.8" us\n', cause="\\x", baseline_value=value, candidate_value=1.5)
+    assert encode([said, said]) == json.dumps([dataclasses.asdict(said)] * 2, ensure_ascii=False)
+    assert decode(encode([said])) == [said]
