@@ -5,6 +5,7 @@ inside any environment. Case files need only what is exported here.
 """
 
 from matrix.case import Case, Expect, Params, Tolerance
+from matrix.loading import beside
 
-__all__ = ["Case", "Expect", "Params", "Tolerance", "__version__"]
+__all__ = ["Case", "Expect", "Params", "Tolerance", "__version__", "beside"]
 __version__ = "0.1.0"

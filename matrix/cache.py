@@ -31,7 +31,7 @@ def key_of(parts: Mapping[str, Any]) -> str:
 def worker_digest() -> str:
     """The digest of everything of ours that runs inside an environment (rings 0 and 1)."""
     root = Path(__file__).parent
-    files = [*sorted((root / "worker").glob("*.py")), root / "case.py", root / "model.py"]
+    files = [*sorted((root / "worker").glob("*.py")), root / "case.py", root / "loading.py", root / "model.py"]
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())

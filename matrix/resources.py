@@ -27,6 +27,11 @@ def suites_folder() -> Path:
     return kernels_folder() / "suites"
 
 
+def passes_folder() -> Path:
+    """Passes of several kernels. They take as long to compile as all other cases together: a run takes them by name."""
+    return kernels_folder() / "passes"
+
+
 def reports_folder() -> Path:
     """The folder of the report's templates, style sheet and script."""
     return _find("reports")

@@ -1,16 +1,15 @@
-"""Loading case files: by path, under a private module name, as a test runner loads tests."""
+"""What case files hold, and what they stand on."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
 import hashlib
-import importlib.util
 import pathlib
-import re
 import sys
 
 from matrix.case import Case, Params, keyword_params
+from matrix.loading import load, stands_on
 from matrix.model import Stage
 
 TYPE_CHECKING = False
@@ -18,27 +17,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-# Triton 3.0 leaves functions of modules named triton* out of its cache key, so the name starts otherwise.
-_PREFIX = "_matrix_case_"
 _STAGES = (Stage.COMPILE, Stage.INTERPRET, Stage.CORRECTNESS, Stage.TIMING)
-
-
-def load(path: str) -> ModuleType:
-    """The case file at ``path`` as a module; loaded once a process. Raises whatever the file raises."""
-    name = f"{_PREFIX}{re.sub('[^A-Za-z0-9_]', '_', pathlib.Path(path).stem)}_{_digest(path.encode())[:10]}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def find(path: str, name: str) -> Case:
@@ -94,7 +73,7 @@ def _local_files(path: str, before: set[str]) -> set[str]:
     What it brought in is one part; the other is what an earlier case file of this process had brought in
     already, found by following the imports in the sources.
     """
-    files = {file for name in set(sys.modules) - before if (file := _local_file(name))}
+    files = {file for name in set(sys.modules) - before if (file := _local_file(name))} | stands_on(path)
     waiting = [path, *files]
     while waiting:
         for name in _imported(pathlib.Path(waiting.pop())):
