@@ -175,21 +175,24 @@ def row_of(run: RunFolder, red: RedCell, version: str, *, good: str = "") -> Ver
     return None
 
 
-def measured(red: RedCell, lab: Laboratory, good: str, bad: Sequence[str]) -> RunFolder:
+def measured(red: RedCell, lab: Laboratory, good: str, bad: Sequence[str], *, cross_ptxas: bool = False) -> RunFolder:
     """A run of the cell in these releases alone, up to its stage."""
     names = [stock(lab.configuration, version).id for version in (good, *bad)]
     stages = (Stage.CORRECTNESS, Stage.TIMING) if red.stage is Stage.TIMING else (red.stage,)
     wanted = tuple(dict.fromkeys((Stage.IMPORT, Stage.COMPILE, *stages)))
-    return lab.probe(red.place, [red.file()], names[0], names[1:], stages=wanted)
+    return lab.probe(red.place, [red.file()], names[0], names[1:], stages=wanted, cross_ptxas=cross_ptxas)
 
 
 def _compared(red: RedCell, lab: Laboratory, path: Path) -> tuple[RunFolder, VerdictRecord]:
-    """The last good release against the first bad one: nothing else is between them, so that the chain is theirs."""
+    """The last good release against the first bad one: nothing else is between them, so that the chain is theirs.
+
+    Code is compiled once more in any case, so that each side's PTX can be assembled with the other's ptxas.
+    """
     recorded = row_of(red.run, red, path.first_bad)
-    if recorded and path.last_good == red.version(red.verdict.baseline):
+    if red.stage is not Stage.COMPILE and recorded and path.last_good == red.version(red.verdict.baseline):
         return red.run, recorded
     if can_measure(red, lab):
-        run = measured(red, lab, path.last_good, [path.first_bad])
+        run = measured(red, lab, path.last_good, [path.first_bad], cross_ptxas=red.stage is Stage.COMPILE)
         if row := row_of(run, red, path.first_bad, good=path.last_good):
             return run, row
     return red.run, recorded or red.verdict

@@ -32,7 +32,14 @@ class Laboratory:
     gpu_host: GpuHost = field(default_factory=GpuHost)
 
     def probe(
-        self, cell: str, files: Sequence[Path], good: str, bad: Sequence[str], *, stages: Sequence[Stage] = ()
+        self,
+        cell: str,
+        files: Sequence[Path],
+        good: str,
+        bad: Sequence[str],
+        *,
+        stages: Sequence[Stage] = (),
+        cross_ptxas: bool = False,
     ) -> RunFolder:
         """The cells that ``cell`` (``[target/]case[:params]``, a glob) means, in all; without ``stages`` at all."""
         targets, point = target_and_point(cell)
@@ -55,6 +62,7 @@ class Laboratory:
             jobs=self.jobs,
             gpu_host=self.gpu_host if here else GpuHost(),
             apart=True,
+            cross_ptxas=cross_ptxas,
         )
         return load(run.execute().folder)
 

@@ -312,7 +312,9 @@ class Run:
             name: Arm(environment=name, triton_version=provision.triton_version, torch_version=provision.torch_version)
             for name, provision in self.provisions.items()
         }
-        return Clerk(run_id=self.run_id, host=self.host.name, arms=arms, expectations=_expectations(collected))
+        # Who asks about a cell wants to know of it, foreseen or not.
+        expectations = {} if self.apart else _expectations(collected)
+        return Clerk(run_id=self.run_id, host=self.host.name, arms=arms, expectations=expectations)
 
     def _meta(self, state: str) -> dict[str, Any]:
         request = self.request

@@ -119,4 +119,6 @@ def test_spills_are_walked_by_compiling(project: Project) -> None:
     assert done.returncode == ExitCode.CLEAN, done.stderr
     assert "first bad release: 3.4.0; last good one: 3.3.1" in done.stdout
     assert "3.3.1      good     1 x measured" in done.stdout
+    # 3.3.1 and 3.4.0 carry other assemblers: that it is not theirs is tried.
+    assert "the baseline's PTX with the candidate's ptxas 12.8.93 does not show it" in done.stdout
     assert "first change: " in done.stdout and "--good v3.3.1 --bad v3.4.0" in done.stdout
