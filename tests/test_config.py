@@ -230,7 +230,7 @@ as_of = "yesterday"
     )
     starts = [
         "1: baseline: there is no environment '3.8.O'",
-        "4: targets: 'sm_91' is not one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_103, sm_120, sm_121, gfx942, gfx950 (",
+        "4: targets: 'sm_91' is not one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_103, sm_120, sm_121, gfx942, ",
         "6: stage: unknown key (hint: did you mean 'stages'?)",
         "7: builtin: must be true or false, not 'no'",
         "8: kernels: 'nowhere' is neither a file nor a folder",
