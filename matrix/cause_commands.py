@@ -51,7 +51,8 @@ def repro(output: Path | None, **asked: Any) -> None:
     It is run in both environments first, and not written unless it shows the difference. CELL is looked up in the
     run, or, where it is not there and --good and --bad are given, run for the purpose: `sm_90/case:a=1,b=2`.
     """
-    from matrix.reproducer import default_name, reproduce
+    from matrix.draft import default_name
+    from matrix.reproducer import reproduce
 
     lab = _laboratory(asked)
     red = _red_cell(lab, asked)
@@ -73,7 +74,7 @@ def bisect(as_json: bool, **asked: Any) -> None:
     """
     from matrix.bisection import bisect as walk_releases
     from matrix.bisection import bisection_text
-    from matrix.reproducer import default_name
+    from matrix.draft import default_name
 
     lab = _laboratory(asked)
     red = _red_cell(lab, asked)
@@ -91,8 +92,9 @@ def issue(output: Path | None, **asked: Any) -> None:
     The reproducer is made and run as `repro` does. What `bisect` found out of the cell before is in the table.
     """
     from matrix.atomic import write_atomically
+    from matrix.draft import default_name
     from matrix.model import safe
-    from matrix.reproducer import default_name, reproduce
+    from matrix.reproducer import reproduce
     from matrix.upstream_report import issue_markdown
 
     lab = _laboratory(asked)

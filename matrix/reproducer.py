@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import pprint
-import shlex
 import subprocess
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import jinja2
 
 from matrix.atomic import write_atomically
 from matrix.changes import CodeReason
-from matrix.environments import child_environment, requirement_name
+from matrix.draft import LIMIT_S, Draft, Seen, uv_line
+from matrix.environments import child_environment
 from matrix.errors import EnvironmentBuildError, StorageError, UsageError
-from matrix.excerpt import excerpt
 from matrix.execute import collect
 from matrix.host import this_host
-from matrix.model import CPU, Stage, format_params, safe
+from matrix.model import Stage, format_params
 from matrix.provision import provide
 from matrix.redcell import reasons, stock
-from matrix.resources import reports_folder
 from matrix.run import bench_for
-from matrix.workers import homes_of, memory_share, profile
+from matrix.workers import homes_of, memory_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from matrix.environments import Environment
     from matrix.manifests import BuiltEnvironment
@@ -36,11 +30,6 @@ if TYPE_CHECKING:
     from matrix.redcell import RedCell
 
 _MARK = "figures: "
-_WORKER = Path(__file__).parent / "worker"
-_ALLOWED = frozenset(("torch", "triton", "numpy"))  # Triton's interpreter takes NumPy itself
-_STOOD_IN = frozenset(("Case", "Expect", "Tolerance"))
-# What of a case a reproducer has a use for.
-_KEYWORDS = frozenset(("name", "run", "reference", "inputs", "tolerance"))
 _TWICE = 2  # each side is run so often: what shows once and not again shows nothing
 # By which figures a reason shows, the first that differs decides. A reason that is not here shows by its outcome.
 _EXCHANGES = ("shared_stores", "shared_loads", "shuffles", "barriers")
@@ -115,33 +104,16 @@ def reproduce(red: RedCell, lab: Laboratory, path: Path) -> Reproducer:
     good, bad = (stock(lab.configuration, red.version(name)) for name in (red.verdict.baseline, red.verdict.candidate))
     sides, params = _prepared(red, lab, good, bad)
     stage = _stage(red, lab)
-    draft = _Draft(red=red, stage=stage, params=params, path=path, good=good, bad=bad)
+    draft = Draft(red=red, stage=stage, params=params, path=path, good=good, bad=bad)
     seen = [replace(side, figures=_run(side, draft.text(), lab, path)) for side in sides]
     decides = _deciding(red, stage, seen[0].figures, seen[1].figures, lab.configuration.thresholds.slower_ratio)
     shown = Reproducer(path=path, text="", good=seen[0], bad=seen[1], stage=stage, decides=decides)
-    text = draft.text(shown)
+    values = [side.figures[decides] for side in seen]
+    text = draft.text(Seen(decides=decides, good=values[0], bad=values[1], said=_said(red, shown)))
     for _ in range(_TWICE - 1):
         _confirm(shown, text, lab)
     write_atomically(path, text.encode())
     return replace(shown, text=text)
-
-
-def default_name(red: RedCell) -> str:
-    """What the file is called where nobody says."""
-    return f"repro-{safe(red.verdict.case)}.py"
-
-
-def uv_line(environment: Environment, file: str = "") -> str:
-    """The command that runs a file in the environment, made on the spot by uv."""
-    wanted = [each for each in (environment.triton, environment.torch, *environment.requires) if each]
-    closest = {requirement_name(each): each for each in sorted(wanted, key=len)}  # numpy<2.4, and not numpy beside it
-    options = [part for each in wanted if each in closest.values() for part in ("--with", each)]
-    sources = ["--default-index", environment.index] if environment.index else []
-    sources += [part for index in environment.extra_indexes for part in ("--index", index)]
-    sources += [part for link in environment.find_links for part in ("--find-links", link)]
-    variables = [f"{name}={shlex.quote(value)}" for name, value in environment.variables.items()]
-    command = ["uv", "run", "--no-project", "--python", environment.python, *sources, *options]
-    return " ".join([*variables, shlex.join([*command, *([file] if file else [])])])
 
 
 def _prepared(
@@ -178,118 +150,7 @@ def _stage(red: RedCell, lab: Laboratory) -> Stage:
     return Stage.COMPILE if code else red.stage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
-    """What the file is made of."""
-
-    red: RedCell
-    stage: Stage
-    params: Mapping[str, Any]
-    path: Path
-    good: Environment
-    bad: Environment
-
-    def text(self, shown: Reproducer | None = None) -> str:
-        """The file, with the figures of both sides where they are known."""
-        verdict, file = self.red.verdict, self.red.file()
-        source = file.read_text(encoding="utf-8")
-        name, rewritten = case_statement(source, verdict.case)
-        case = excerpt(source, () if self.stage is Stage.IMPORT else roots(source, name), rewritten=rewritten)
-        _check(file, case.packages, case.ours)
-        on_target = self.stage not in (Stage.IMPORT, Stage.INTERPRET) and verdict.target not in ("", CPU)
-        values = {
-            "title": f"Triton {self.bad.triton_version}: {_title(self.red)}",
-            "about": f"Cell {self.red.place}, against Triton {self.good.triton_version}: {verdict.change}",
-            "good_line": uv_line(self.good, self.path.name),
-            "bad_line": uv_line(self.bad, self.path.name),
-            "shown": _shown(self.red, shown),
-            "future": sorted({*case.future}),
-            "ours": case.ours,
-            "case_text": case.text.rstrip(),
-            "case_name": name or _any_case(verdict.case),
-            "philox_text": _part("philox.py", "_on_device"),
-            "inputs_text": _part("inputs.py", "Make", "NAMES"),
-            "target_text": _part("target.py", "stand_in", "Profile"),
-        }
-        literals = {
-            "stage": str(self.stage),
-            "target": verdict.target or CPU,
-            "params": dict(self.params),
-            "seed": self.red.point,
-            "decides": shown.decides if shown else "",
-            "good": shown.good.figures[shown.decides] if shown else None,
-            "bad": shown.bad.figures[shown.decides] if shown else None,
-            "limit_s": 300.0,
-            "profile": profile(verdict.target) if on_target else {},
-        }
-        told = {key: pprint.pformat(value, width=110, sort_dicts=False) for key, value in literals.items()}
-        told["profile"] = told["profile"] if literals["profile"] else ""
-        return templates().get_template("reproducer.py.jinja").render(**values, **told)
-
-
-def case_statement(source: str, case: str) -> tuple[str, dict[str, str]]:
-    """The name that the case has in its file, and its statement with only what a reproducer uses.
-
-    No name where it is made in a loop, a list or a function: it is then looked up when the file runs.
-    """
-    for node in ast.parse(source).body:
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _makes_case(node.value)):
-            continue
-        target = node.targets[0]
-        keywords = {word.arg: word for word in node.value.keywords if word.arg}
-        named = keywords.get("name")
-        if not (named and isinstance(target, ast.Name) and isinstance(named.value, ast.Constant)):
-            continue
-        if named.value.value == case:
-            kept = [word for word in node.value.keywords if not word.arg or word.arg in _KEYWORDS]
-            parts = [
-                (f"{word.arg}=" if word.arg else "**", ast.get_source_segment(source, word.value)) for word in kept
-            ]
-            inner = "".join(f"    {before}{text},\n" for before, text in parts)
-            return target.id, {target.id: f"{target.id} = Case(\n{inner})"}
-    return "", {}
-
-
-def roots(source: str, name: str) -> list[str]:
-    """The name of the case, or those of all statements that make cases."""
-    if name:
-        return [name]
-    made = [node for node in ast.parse(source).body if any(_makes_case(each) for each in ast.walk(node))]
-    return [each.id for node in made for each in ast.walk(node) if isinstance(each, ast.Name)]
-
-
-def _makes_case(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Case"
-
-
-def _any_case(case: str) -> str:
-    lines = (
-        "each",
-        "for value in list(globals().values())",
-        "for each in (value if isinstance(value, (list, tuple)) else [value])",
-        f"if isinstance(each, SimpleNamespace) and each.name == {case!r}",
-    )
-    return "next(\n" + "".join(f"    {line}\n" for line in lines) + ")"
-
-
-def _check(file: Path, packages: Iterable[str], ours: Iterable[str]) -> None:
-    foreign = [*(name for name in packages if name not in _ALLOWED), *(name for name in ours if name not in _STOOD_IN)]
-    if foreign:
-        hint = "write a case that holds the kernel itself, and ask for its cell"
-        raise UsageError(f"{file} needs more than torch and triton: {', '.join(dict.fromkeys(foreign))}", hint=hint)
-
-
-def _part(file: str, *names: str) -> str:
-    return excerpt((_WORKER / file).read_text(encoding="utf-8"), names, imports=False).text.rstrip() + "\n"
-
-
-def _title(red: RedCell) -> str:
-    return f"{red.verdict.case}, {red.verdict.reason_code.replace('_', ' ')}"
-
-
-def _shown(red: RedCell, shown: Reproducer | None) -> str:
-    if shown is None:
-        return "Not run yet."
+def _said(red: RedCell, shown: Reproducer) -> str:
     lines = [f"Run with {shown.good.ran} and with {shown.bad.ran}:"]
     lines += [f"    {name:<22}{before!s:<20} {after}" for name, (before, after) in shown.differing.items()]
     if shown.stage is not red.stage:
@@ -308,7 +169,6 @@ def _run(side: Side, text: str, lab: Laboratory, path: Path) -> dict[str, Any]:
 
 
 def _executed(side: Side, text: str, lab: Laboratory, path: Path) -> tuple[dict[str, Any], int]:
-    limit_s = 2 * max(lab.configuration.timeouts_s.values())
     with lab.home.scratch() as scratch:
         file = scratch / path.name
         file.write_text(text, encoding="utf-8")
@@ -319,7 +179,7 @@ def _executed(side: Side, text: str, lab: Laboratory, path: Path) -> tuple[dict[
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=limit_s,
+            timeout=2 * LIMIT_S,
             check=False,
         )
     found = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
@@ -356,17 +216,3 @@ def _confirm(shown: Reproducer, text: str, lab: Laboratory) -> None:
         if code != wanted:
             told = f"{shown.decides} {side.figures.get(shown.decides)}, then {figures.get(shown.decides)}"
             raise NotShown(f"the reproducer is not steady in {side.environment.id}: {told}", hint="run it again")
-
-
-def templates() -> jinja2.Environment:
-    """Templates of text: what they are given is not escaped. ``cell`` makes text fit a Markdown table."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(reports_folder()),
-        autoescape=False,  # noqa: S701 - Python and Markdown, no page
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
-    return environment

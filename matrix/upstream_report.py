@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.bisection import can_measure, measured, row_of
 from matrix.chains import chains_of
+from matrix.draft import templates
 from matrix.environments import releases
-from matrix.reproducer import templates
 from matrix.walk import Side, side_of
 from matrix.wording import microseconds
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import Project, Workshop
 
+from matrix.draft import case_statement, uv_line
 from matrix.environments import Environment
 from matrix.errors import ExitCode
 from matrix.excerpt import excerpt
-from matrix.reproducer import case_statement, uv_line
 
 SPILLS = "sm_80/regression_triton_5572:warps=4,k=256"
 ZERO = "regression_triton_11741a:n=256"
@@ -73,6 +73,16 @@ def test_a_recorded_slow_down_shows_here_by_its_code(project: Project, workshop:
     assert code == 1 and bad["shuffles"] - good["shuffles"] == 16
 
 
+def test_an_import_that_fails_is_shown_by_its_message(project: Project, workshop: Workshop) -> None:
+    cell = "regression_triton_key_moved"
+    done = project.matrix("repro", cell, "--good", "3.4.0", "--bad", "3.5.1", "-o", "key.py", "-q")
+    assert done.returncode == ExitCode.CLEAN, done.stderr
+    code, bad = executed(workshop, "3.5.1", project.root / "key.py")
+    assert code == 1 and "cannot import name 'triton_key'" in str(bad["said"])
+    text = (project.root / "key.py").read_text(encoding="utf-8")
+    assert str(workshop.root) not in text and str(project.root) not in text  # it is to be shown to others
+
+
 def test_what_does_not_show_is_not_written(project: Project) -> None:
     cell = "sm_90/regression_triton_737:lanes=exposed"
     done = project.matrix("repro", cell, "--good", "3.8.0", "--bad", "3.9.0", "-q")
@@ -126,7 +136,7 @@ def test_a_case_statement_keeps_what_a_reproducer_uses() -> None:
 
 def test_inputs_have_the_harness_own_bits() -> None:
     """The text in a reproducer is that of the input generator itself, which tests compare with NumPy's."""
-    from matrix.reproducer import _part
+    from matrix.draft import _part
 
     assert "np." not in _part("inputs.py", "Make", "NAMES") + _part("philox.py", "_on_device")
     assert "def normal" in _part("inputs.py", "Make", "NAMES")
