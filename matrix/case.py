@@ -95,6 +95,7 @@ class Case:
     triton: str = ""  # version specifier of the releases that the case exists for
     modifies: Sequence[int] = ()  # positions of inputs that run() may change
     deterministic: bool = True
+    torch_compile: bool = False  # run() goes through torch.compile: the kernels that it generates are the case's
     backward: bool = False  # correctness also checks gradients through torch's autograd
     exact: bool = False  # integer-valued inputs must match bit for bit
     without: Mapping[str, str] = field(default_factory=dict)  # correctness dimensions it has no part in: why

@@ -83,3 +83,74 @@ def test_what_lies_beside_is_among_the_files_that_a_result_depends_on(workshop: 
         [str(interpreter), "-c", textwrap.dedent(code), str(ROOT), folder], capture_output=True, text=True, check=True
     )
     assert told.stdout.splitlines() == ["one.py", "one.py two.py", "one.py three.py two.py"]
+
+
+def test_what_torch_compile_generates_is_captured_without_a_gpu(workshop: Workshop, project: Project) -> None:
+    workshop.environment("3.9.0"), workshop.environment("3.6.0")
+    done = project.matrix(
+        "run", "--baseline", "3.6.0", "--candidate", "3.9.0", "--targets", "sm_90", "--stages", "import,compile",
+        "--cases", "feed_forward_torch_compile", "--json",
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    cells = pd.read_parquet(project.latest / "cells.parquet")
+    assert set(cells.outcome) == {"passed"}, cells[["cell_id", "stage", "outcome", "reason"]].to_string()
+    evidence = pd.read_parquet(project.latest / "evidence.parquet")
+    for _, own in evidence.groupby("environment"):
+        # One fused normalisation, and the gate in the two configurations that inductor would try.
+        assert sorted(own.kernel.str.split("_").str[1]) == ["poi", "poi", "red"]
+        assert own.config.nunique() == 3
+    # The same torch wrote the same code: what differs is Triton's.
+    sources = evidence.artifacts.map(lambda text: json.loads(text)["source"])
+    assert evidence.assign(source=sources).groupby(["kernel", "config"]).source.nunique().eq(1).all()
+    verdicts = pd.read_parquet(project.latest / "verdicts.parquet")
+    assert set(verdicts[verdicts.stage == "compile"].verdict) <= {
+        "identical",
+        "changed",
+        "improved",
+        "code_risk",
+        "mixed",
+    }
+
+
+def test_generated_launches_are_observed(workshop: Workshop, project: Project) -> None:
+    """By inductor's own launcher, as on a GPU; here it launches nothing."""
+    code = """
+        import sys, types
+        sys.path.insert(0, sys.argv[1])
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+        from matrix.worker import observe
+        CachingAutotuner.run = lambda self, *args: "launched"
+        tuner = object.__new__(CachingAutotuner)
+        def fused(): pass
+        tuner.fn = fused
+        with observe.launches() as found:
+            assert tuner.run(1, 2) == "launched"
+        tuner.run()
+        print([launch.name for launch in found])
+        """
+    interpreter = workshop.environment("3.9.0").interpreter
+    told = subprocess.run(
+        [str(interpreter), "-P", "-c", textwrap.dedent(code), str(ROOT)], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "['fused']"
+
+
+def test_a_torch_that_cannot_be_captured_says_so(workshop: Workshop, project: Project) -> None:
+    code = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import torch._inductor.runtime.triton_heuristics as heuristics
+        del heuristics.StaticTritonCompileResult
+        from matrix.worker.generated import Uncaptured, capturing
+        try:
+            with capturing(print):
+                pass
+        except Uncaptured as error:
+            print(error)
+        """
+    interpreter = workshop.environment("3.9.0").interpreter
+    told = subprocess.run(
+        [str(interpreter), "-P", "-c", textwrap.dedent(code), str(ROOT)], capture_output=True, text=True, check=True,
+        env={"TRITON_CACHE_DIR": str(project.root), "PATH": "/usr/bin"},
+    )  # fmt: skip
+    assert "torch.compile cannot be captured here" in told.stdout

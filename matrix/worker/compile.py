@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import inspect
@@ -14,14 +15,17 @@ import time
 from matrix.case import Params
 from matrix.model import Outcome
 from matrix.worker import assemble, cases, failures
+from matrix.worker.generated import Uncaptured, capturing
 from matrix.worker.inputs import Blank
 from matrix.worker.launches import Launch, Part, Recorder
 from matrix.worker.target import Profile, check_arch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
+
+    from matrix.case import Case
 
 # In the order in which the compiler makes them; "source" is not an artefact of the pipeline.
 ARTIFACTS = ("ttir", "ttgir", "llir", "ptx", "cubin", "amdgcn", "hsaco")
@@ -85,8 +89,10 @@ class Compiler:
         except (Exception, SystemExit) as error:
             return _failed(_case_outcome(error), error)
         try:
-            with recorder.active():
-                cases.call(case.run, inputs, params)
+            with recorder.active(), _generating(case, recorder) as faked:
+                cases.call(case.run, faked(inputs), params)
+        except Uncaptured as error:
+            return _failed(Outcome.UNSUPPORTED, error)
         except (Exception, SystemExit) as error:
             if recorder.part.failure is None and not _is_compiler_error(error):
                 return _failed(_case_outcome(error), error)
@@ -120,14 +126,15 @@ class Compiler:
         identity = hashlib.sha256(texts[code]).hexdigest()
         if launch.stage_seconds:
             self._seconds[identity] = launch.stage_seconds
-        code = launch.function.fn.__code__
+        source, line = _source(launch.function)
+        texts |= {"source": source.encode()} if source else {}
         constants, signature = _signature(compiled)
         return {
             "name": metadata["name"],
             "index": index,
             "config": config,
-            "source_file": code.co_filename,
-            "source_line": code.co_firstlineno,
+            "source_file": launch.function.fn.__code__.co_filename,
+            "source_line": line,
             "options": {k: v for k, v in metadata.items() if k not in _NOT_OPTIONS},
             "num_warps": metadata["num_warps"],
             "num_stages": metadata["num_stages"],
@@ -140,8 +147,18 @@ class Compiler:
             "arguments": launch.arguments,
             "ptxas_version": self._ptxas,
             "seconds": self._seconds.get(identity, {}),
-            "artifacts": {kind: _spool(spool, data) for kind, data in (*texts.items(), *_source(launch.function))},
+            "artifacts": {kind: _spool(spool, data) for kind, data in texts.items()},
         }
+
+
+@contextlib.contextmanager
+def _generating(case: Case, recorder: Recorder) -> Iterator[Callable[[list[Any]], list[Any]]]:
+    """What leads a case through torch.compile, where it goes through it; yields what its inputs become."""
+    if not case.torch_compile:
+        yield lambda inputs: inputs
+        return
+    with capturing(recorder.generated) as faked:
+        yield faked
 
 
 _NOT_OPTIONS = frozenset({"hash", "name", "target", "shared", "tmem_size", "tensordesc_meta", "triton_version"})
@@ -207,12 +224,16 @@ def _signature(compiled: Any) -> tuple[dict[str, str], dict[str, str]]:
     return constants, {k: v for k, v in signature.items() if k not in constants and v != "constexpr"}
 
 
-def _source(function: Any) -> list[tuple[str, bytes]]:
-    """The kernel's own text, from its first decorator on; none where it was not read from a file."""
+def _source(function: Any) -> tuple[str, int]:
+    """The kernel's own text from ``def`` on, and the line that it begins in; no text where it is in no file."""
+    first: int = function.fn.__code__.co_firstlineno
     try:
-        return [("source", inspect.getsource(function.fn).encode())]
+        lines, _ = inspect.getsourcelines(function.fn)
     except (OSError, TypeError):
-        return []
+        return "", first
+    # Decorators are left out: what torch generates says in them which release of Triton it is for.
+    skipped = next((place for place, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
+    return "".join(lines[skipped:]), first + skipped
 
 
 def _bytes(data: Any) -> bytes:

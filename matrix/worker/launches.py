@@ -111,6 +111,39 @@ class Recorder:
         )
         return compiled
 
+    def generated(self, function: Any, label: str, compile_it: Callable[[], Any]) -> None:
+        """A kernel that torch generated, in one of the configurations that it would try."""
+        outer = self.part
+        if label:
+            self.tuned = True
+            (label,) = self._unique([f"{function.__name__}.{label}"])
+            if label in self._skip:
+                return
+            self._began(label)
+            self.part = Part(config=label)
+        self._stage_seconds.clear()
+        self._at("compile")
+        started = time.perf_counter()
+        try:
+            compiled = compile_it()
+        except Exception as error:
+            self.part.failure = error
+            if not label:
+                raise
+        else:
+            # Whatever wraps the launch knows its grid; here it is not known.
+            seconds = dict(self._stage_seconds)
+            self.part.launches.append(
+                Launch(function=function, compiled=compiled, grid=None, arguments=[], stage_seconds=seconds)
+            )
+        finally:
+            self.part.seconds += time.perf_counter() - started
+            self._at("run")
+        if label:
+            self._finished(self.part)
+            self.part = outer
+            self._began("")
+
     def _tune(self, tuner: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Compile every configuration instead of timing them; each is a part of its own."""
         self.tuned = True

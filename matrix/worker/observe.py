@@ -1,12 +1,14 @@
 """Which kernels a call really launches: seen at Triton's own launch path, never reported by the case.
 
-Under the interpreter that is the grid executor, on a GPU ``JITFunction.run``; here the launches go ahead
-(:mod:`matrix.worker.launches` is the compile stage's, where they do not).
+Under the interpreter that is the grid executor, on a GPU ``JITFunction.run``, and inductor's own launcher for what
+``torch.compile`` generated; here the launches go ahead (:mod:`matrix.worker.launches` is the compile stage's, where
+they do not).
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import dataclass
 
 from triton.runtime.autotuner import Autotuner
@@ -17,6 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
+
+INDUCTOR = "torch._inductor.runtime.triton_heuristics"
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,31 @@ def launches() -> Iterator[list[Launched]]:
 
     JITFunction.run, GridExecutor.__call__, Autotuner._bench = run, call, bench
     try:
-        yield found
+        with _generated(found):
+            yield found
     finally:
         JITFunction.run, GridExecutor.__call__, Autotuner._bench = original_run, original_call, original_bench
+
+
+@contextlib.contextmanager
+def _generated(found: list[Launched]) -> Iterator[None]:
+    """Note launches of generated kernels, where this process has inductor (:func:`matrix.worker.cases.find`)."""
+    heuristics = sys.modules.get(INDUCTOR)
+    if heuristics is None:
+        yield
+        return
+    tuner: Any = heuristics.CachingAutotuner
+    original = tuner.run
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found.append(Launched(self.fn.__name__, self.fn))
+        return original(self, *args, **kwargs)
+
+    tuner.run = run
+    try:
+        yield
+    finally:
+        tuner.run = original
 
 
 @contextlib.contextmanager
