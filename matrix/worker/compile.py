@@ -55,7 +55,7 @@ class Compiler:
 
     def answer(self, request: dict[str, Any]) -> None:
         """Compile one point; parts are sent as they end, so that a later crash loses none of them."""
-        if request["op"] == "assemble":
+        if request.get("op") == "assemble":
             self._send({"id": request["id"], "part": assemble.answer(request, self._profile, self._ptxas)})
             self._send({"id": request["id"], "done": True})
             return
