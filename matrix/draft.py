@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pprint
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ class Draft:
         on_target = self.stage not in (Stage.IMPORT, Stage.INTERPRET) and verdict.target not in ("", CPU)
         values = {
             "title": f"Triton {self.bad.triton_version}: {_title(self.red)}",
-            "about": f"Cell {self.red.place}, against Triton {self.good.triton_version}: {verdict.change}",
+            "about": f"Cell {self.red.place}, against Triton {self.good.triton_version}: {placeless(verdict.change)}",
             "good_line": uv_line(self.good, self.path.name),
             "bad_line": uv_line(self.bad, self.path.name),
             "shown": seen.said if seen else "Not run yet.",
@@ -107,6 +108,11 @@ def uv_line(environment: Environment, file: str = "") -> str:
     variables = [f"{name}={shlex.quote(value)}" for name, value in environment.variables.items()]
     command = ["uv", "run", "--no-project", "--python", environment.python, *sources, *options]
     return " ".join([*variables, shlex.join([*command, *([file] if file else [])])])
+
+
+def placeless(text: str) -> str:
+    """Without the folders in which this machine keeps its packages: what is shown to others names none of them."""
+    return re.sub(r"/\S*/site-packages/", "", text)
 
 
 def case_statement(source: str, case: str) -> tuple[str, dict[str, str]]:
@@ -180,4 +186,5 @@ def templates() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters["cell"] = lambda value: str(value).replace("|", "\\|").replace("\n", " ")
+    environment.filters["placeless"] = placeless
     return environment
