@@ -50,6 +50,9 @@ class Machine:
         self._alive: Array | None = None  # None: all lanes
         self._doubtful_until = -1  # code before this place may not run at all: a branch was unknown
         self._steps = 0
+        self._counted: tuple[Value, Array] = None, self._full  # the last mask, with the warps that it has
+        self._covered: tuple[Value, Value, bool] = None, None, False  # likewise, with the lanes that had not ended
+        self._partial: Value = None  # the last mask that was not all lanes
         self.log = Log()
 
     def run(self, *, until_blocks_part: bool = False) -> Log:
@@ -86,7 +89,12 @@ class Machine:
         return at
 
     def _settled(self, mask: Value) -> Value:
-        return None if mask is None or bool(mask.all()) else mask
+        if mask is None or mask is self._partial:
+            return mask
+        if bool(mask.all()):
+            return None
+        self._partial = mask
+        return mask
 
     def _joined(self, one: Value, other: Value) -> Value:
         return None if one is None or other is None else one | other
@@ -108,14 +116,20 @@ class Machine:
                 self._assign(step, active, sure, partial=partial or bool(step.guard))
 
     def _covers_the_living(self, mask: Array) -> bool:
-        return self._alive is not None and not bool((self._alive & ~mask).any())
+        if self._alive is None:
+            return False
+        if mask is not self._covered[0] or self._alive is not self._covered[1]:
+            self._covered = mask, self._alive, not bool((self._alive & ~mask).any())
+        return self._covered[2]
 
     def _warps(self, mask: Value) -> Array:
         """Warps of each sampled block that have a lane in the mask."""
         if mask is None:
             return self._full
-        full = np.broadcast_to(mask, self._shape)
-        return full.reshape(self._shape[0], -1, WARP).any(-1).sum(-1)
+        if mask is not self._counted[0]:  # mostly the same as of the basic block before
+            full = np.broadcast_to(mask, self._shape)
+            self._counted = mask, full.reshape(self._shape[0], -1, WARP).any(-1).sum(-1)
+        return self._counted[1]
 
     def _active(self, step: Step, mask: Value) -> tuple[Value, bool]:
         """The lanes that execute a step, and whether that is known."""
