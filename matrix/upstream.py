@@ -137,10 +137,7 @@ def _resolved(requirements: Sequence[str], python: str, index: str, *options: st
         arguments = ["pip", "compile", str(file), "--quiet", "--no-header", "--no-annotate", "--refresh"]
         arguments += ["--python-version", python, "--python-platform", _PLATFORM, *options]
         try:
-            if index:
-                said = uv.run([*arguments, "--default-index", index], variables=_ALONE)
-            else:
-                said = uv.run(arguments)
+            said = uv.run([*arguments, "--default-index", index], variables=_ALONE) if index else uv.run(arguments)
         except (uv.UvError, OSError) as error:
             raise uv.explain("(newest)", error) from error
     return dict(re.findall(r"(?m)^([A-Za-z0-9_.-]+)==([^\s;+]+)", said))
