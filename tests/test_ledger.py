@@ -218,7 +218,9 @@ def test_a_run_that_changes_several_things_is_marked(ledger, run):
     assert rows[0].change == "Triton, NumPy, mykernels"
 
 
-def test_the_revision_is_the_working_tree_s(tmp_path):
+def test_the_revision_is_the_working_tree_s(tmp_path, monkeypatch):
+    # The suite's temporary files may lie in a working tree themselves.
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert revision_of(tmp_path) == ""
     git = ["git", "-C", str(tmp_path), "-c", "user.email=a@example.org", "-c", "user.name=a"]
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):

@@ -98,6 +98,8 @@ def interpreter(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) ->
 def run(command: list[str], *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     # Where this package is installed, pytest would find the plug-in by itself as well.
     environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    # Its own settings, wherever the suite's temporary files lie: pytest looks for them in all folders above.
+    (cwd / "pytest.ini").touch()
     return subprocess.run(
         [*command, *arguments], cwd=cwd, env=environ, capture_output=True, text=True, check=False, timeout=600
     )
