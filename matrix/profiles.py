@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 
 import tomllib
 
-from matrix.changes import Change, Direction, encode
 from matrix.findings import number
+from matrix.lacks import lack
 from matrix.model import CPU, Stage
 from matrix.plan import GPU_STAGES, HOST_STAGES
-from matrix.records import Verdict, VerdictRecord
+from matrix.records import VerdictRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 DATA = Path(__file__).parent / "data" / "profiles.toml"
 UNJUDGED = "stage_not_judged"
-_SEVERITY = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +91,15 @@ def _wanted(profile: Profile, targets: Sequence[str]) -> Iterator[tuple[Stage, s
 
 def _unjudged(run_id: str, baseline: str, candidate: str, target: str, stage: Stage) -> VerdictRecord:
     needs = ", which needs a GPU of that target" if stage in GPU_STAGES else ""
-    change = Change(
-        reason_code=UNJUDGED,
-        direction=Direction.NEUTRAL,
-        severity=_SEVERITY,
-        text="this profile wants every cell judged, and no cell was judged at one stage",
-        cause=f"{stage}{needs}",
-    )
-    return VerdictRecord(
+    return lack(
+        UNJUDGED,
+        "this profile wants every cell judged, and no cell was judged at one stage",
+        f"{stage}{needs}",
         run_id=run_id,
         baseline=baseline,
         candidate=candidate,
         target=target,
-        case="",
-        params="",
         stage=stage,
-        verdict=Verdict.INCOMPLETE,
-        reason_code=UNJUDGED,
-        change=change.said,
-        severity=_SEVERITY,
         baseline_cell_id=f"{baseline}/{target}/*",
         candidate_cell_id=f"{candidate}/{target}/*",
-        detail=encode((change,)),
     )

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from matrix.cellnames import matches
-from matrix.changes import Change, Direction, encode
 from matrix.errors import ConfigurationError
 from matrix.findings import REGRESSIONS, number
+from matrix.lacks import lack
 from matrix.model import CPU, Stage
 from matrix.records import Verdict, VerdictRecord
 from matrix.tomlfile import TomlFile
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 WAIVABLE = REGRESSIONS | {Verdict.INCOMPLETE, Verdict.UNEXPECTED_PASS}
 UNUSED = "waiver_unused"
-_SEVERITY = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,26 +122,15 @@ def _problems(table: Table, waiver: Waiver, today: dt.date) -> Iterator[tuple[st
 
 def _unused(rows: Sequence[VerdictRecord], waiver: Waiver) -> VerdictRecord:
     """A row of the first comparison: the waiver is the run's, whichever candidate it was for."""
-    change = Change(
-        reason_code=UNUSED,
-        direction=Direction.NEUTRAL,
-        severity=_SEVERITY,
-        text="a waiver covers nothing that decides: remove it, or correct its globs",
-        cause=f"{waiver.reason} ({waiver.place})",
-    )
     first = rows[0]
-    return VerdictRecord(
+    return lack(
+        UNUSED,
+        "a waiver covers nothing that decides: remove it, or correct its globs",
+        f"{waiver.reason} ({waiver.place})",
         run_id=first.run_id,
         baseline=first.baseline,
         candidate=first.candidate,
         target=CPU,
-        case="",
-        params="",
         stage=Stage.IMPORT,  # of no cell, like everything that is wrong before a cell is reached
-        verdict=Verdict.INCOMPLETE,
-        reason_code=UNUSED,
-        change=change.said,
-        severity=_SEVERITY,
         candidate_cell_id=waiver.place,
-        detail=encode((change,)),
     )

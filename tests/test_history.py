@@ -6,17 +6,15 @@ import dataclasses
 import datetime as dt
 import json
 import math
-import os
 import shutil
 
-import boto3
 import duckdb
 import pyarrow.dataset as ds
 import pytest
 import run_folders
 from browser import chromium, opened, overflowing
 from click.testing import CliRunner
-from moto.server import ThreadedMotoServer
+from object_store import s3_bucket
 
 from matrix import cli, report
 from matrix.errors import StorageError, UsageError
@@ -39,18 +37,8 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def bucket():
     """A bucket of an S3 server on loopback, as an address; pyarrow's own client speaks to it."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    kept = {name: os.environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    os.environ.update(dict.fromkeys(kept, "testing"))
-    host, port = server.get_host_and_port()
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
-    client.create_bucket(Bucket="nights")
-    yield f"s3://nights/{{}}?scheme=http&region=us-east-1&endpoint_override={host}:{port}", client
-    client.close()
-    server.stop()
-    for name, value in kept.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with s3_bucket("nights") as found:
+        yield found
 
 
 def on_night(run, night, *, factor=1.0, driver="580.159.04"):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 
-import boto3
 import pytest
 import run_folders
 from click.testing import CliRunner
 from conftest import Project
-from moto.server import ThreadedMotoServer
+from object_store import s3_bucket
 
 from matrix import cli
 from matrix.errors import ExitCode, StorageError, UsageError
@@ -50,18 +48,8 @@ def runs(shared):
 
 @pytest.fixture(scope="module")
 def bucket():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    kept = {name: os.environ.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
-    os.environ.update(dict.fromkeys(kept, "testing"))
-    at, port = server.get_host_and_port()
-    client = boto3.client("s3", endpoint_url=f"http://{at}:{port}", region_name="us-east-1")
-    client.create_bucket(Bucket="shards")
-    yield f"s3://shards/{{}}?scheme=http&region=us-east-1&endpoint_override={at}:{port}", client
-    client.close()
-    server.stop()
-    for name, value in kept.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    with s3_bucket("shards") as found:
+        yield found
 
 
 def test_what_differs_between_hosts_is_said(runs):
