@@ -170,7 +170,7 @@ class Arms:
 
     def estimate(self, _: dict[str, Any]) -> dict[str, Any]:
         """What a call takes, cold and warm."""
-        found = {cache: self._timer.round(self._direct(0), ESTIMATE_SAMPLES, cache=cache) for cache in (COLD, WARM)}
+        found = {cache: self._timer.round(self._direct(), ESTIMATE_SAMPLES, cache=cache) for cache in (COLD, WARM)}
         return passed({"estimate_us": {cache: _median(result.samples_us) for cache, result in found.items()}})
 
     def round(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -192,11 +192,11 @@ class Arms:
             return passed(asdict(self._timer.round(Cycle(places), samples, cache=cache)))
 
     def overhead(self, request: dict[str, Any]) -> dict[str, Any]:
-        return passed({"host_us": self._timer.overhead(self._direct(0), int(request.get("calls", 100)))})
+        return passed({"host_us": self._timer.overhead(self._direct(), int(request.get("calls", 100)))})
 
     def naive(self, request: dict[str, Any]) -> dict[str, Any]:
         """The windows that a timer without a full queue and without a flush reports."""
-        return passed({"samples_us": self._timer.unguarded(self._direct(0), int(request.get("samples", 10)))})
+        return passed({"samples_us": self._timer.unguarded(self._direct(), int(request.get("samples", 10)))})
 
     def competitor(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a user would run instead: cold samples of single calls, behind a full queue."""
@@ -250,8 +250,8 @@ class Arms:
         free, _ = torch.cuda.mem_get_info()
         return max(1, min(wanted, 1 + int(request.get("share", 1.0) * free / each_bytes)))
 
-    def _direct(self, number: int) -> Callable[[], object]:
-        return self.current.places[number].call
+    def _direct(self) -> Callable[[], object]:
+        return self.current.places[0].call
 
     def _captured(self, request: dict[str, Any]) -> CapturedTurn:
         """The turn's graph, at these places."""

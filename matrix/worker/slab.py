@@ -83,8 +83,7 @@ class Slab:
     @classmethod
     def make(cls, device: torch.device) -> Slab:
         """A slab of a quarter of what is free. Raises :class:`DriverError` where that cannot be had or shared."""
-        if not hasattr(torch.cuda, "MemPool"):
-            raise DriverError(f"torch {torch.__version__} has no pools of memory of one's own")
+        _require_pools()
         free, _ = torch.cuda.mem_get_info()
         size = int(min(_SHARE_OF_FREE * free, _LARGEST_BYTES)) // GRANULE_BYTES * GRANULE_BYTES
         location = _Location(_ON_DEVICE, _ordinal(device))
@@ -95,8 +94,7 @@ class Slab:
     @classmethod
     def join(cls, path: str, size: int, name: str, device: torch.device) -> Slab:
         """The slab that is served at ``path``. Raises :class:`DriverError`."""
-        if not hasattr(torch.cuda, "MemPool"):
-            raise DriverError(f"torch {torch.__version__} has no pools of memory of one's own")
+        _require_pools()
         descriptor, handle = _received(path), ctypes.c_ulonglong()
         try:
             checked(
@@ -160,6 +158,11 @@ class Slab:
             library().cuMemFree_v2(long(pointer))
         else:
             self._stretches.give_back(pointer - self._pointer)
+
+
+def _require_pools() -> None:
+    if not hasattr(torch.cuda, "MemPool"):
+        raise DriverError(f"torch {torch.__version__} has no pools of memory of one's own")
 
 
 class Lender:

@@ -51,10 +51,6 @@ class Round:
     calls: int  # calls in each sample's window; over 1 in a captured turn only
     cache: str
     queue_full: bool
-    late_samples: int
-    attempts: int
-    blocker_us: float
-    enqueue_us: float  # host time per sample
     busy_us: float  # GPU time from the end of the blocker to the end of the last sample
     clock_mhz: float | None
     warmup_us: float = 0.0  # GPU time of what was replayed and is no sample
@@ -85,7 +81,6 @@ class _Turn:
     finished: torch.cuda.Event
     late: int = 0
     enqueue_us: float = 0.0
-    blocker_us: float = 0.0
     samples_us: list[float] = field(default_factory=list)
 
 
@@ -143,7 +138,6 @@ class Timer:
         """
         found: list[float] = []
         torch.cuda.synchronize(self.device)
-        began = time.perf_counter_ns()
         warmup_us = self._replay_us(turn) if turn.fresh else 0.0
         turn.fresh, busy_us = False, 0.0
         self._stamp(0)
@@ -157,10 +151,6 @@ class Timer:
             calls=calls,
             cache=cache,
             queue_full=True,
-            late_samples=0,
-            attempts=1,
-            blocker_us=0.0,
-            enqueue_us=(time.perf_counter_ns() - began) / 1e3 / len(found),
             busy_us=busy_us,
             warmup_us=warmup_us,
             clock_mhz=self._stamps.clock_mhz() if self._stamps else None,
@@ -197,17 +187,12 @@ class Timer:
             calls=1,
             cache=cache,
             queue_full=turn.late == 0,
-            late_samples=turn.late,
-            attempts=attempt,
-            blocker_us=turn.blocker_us,
-            enqueue_us=pace.enqueue_us,
             busy_us=busy_us,
             clock_mhz=self._stamps.clock_mhz() if self._stamps else None,
         )
 
     def _turn(self, call: Callable[[], object], samples: int, cold: bool, blocker_us: float) -> _Turn:
         turn = self._take_events(samples)
-        turn.blocker_us = blocker_us
         torch.cuda.synchronize(self.device)
         if blocker_us:
             torch.cuda._sleep(int(blocker_us * _BLOCKER_MHZ))
