@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from matrix.cli import command
+from matrix.commands.main import command
 from matrix.errors import ExitCode, MatrixError
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from matrix.here import Here
-    from matrix.plan import PlannedCell
+    from matrix.running.here import Here
+    from matrix.running.plan import PlannedCell
 
 _CASE_FILE = re.compile(rb"^from matrix import .*\bCase\b", re.MULTILINE)
 _HERE = pytest.StashKey["Here"]()
@@ -43,7 +43,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _here(config: pytest.Config) -> Here:
-    from matrix.here import Here
+    from matrix.running.here import Here
 
     if _HERE not in config.stash:
         config.stash[_HERE] = Here.open(config.getoption("matrix_targets"))

@@ -1,4 +1,4 @@
-"""The rows of the result tables. A field here is a Parquet column (see :mod:`matrix.store` for the schema)."""
+"""The rows of the result tables. A field here is a Parquet column (see :mod:`matrix.storage.store` for the schema)."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ class VerdictRecord:
     baseline_cell_id: str = ""
     candidate_cell_id: str = ""
     detail: str = ""
-    kind: str | None = None  # what the reason is about (matrix.kinds)
-    # Of the timing stage alone (matrix.family): None elsewhere. Ratios are candidate over baseline, the interval
+    kind: str | None = None  # what the reason is about (matrix.judging.kinds)
+    # Of the timing stage alone (judging.family): None elsewhere. Ratios are candidate over baseline, the interval
     # is the one that decides, ``allowed`` what counts as equal, ``smallest_detectable`` a relative slow-down.
     speed: str | None = None
     ratio: float | None = None
@@ -179,7 +179,7 @@ class VerdictRecord:
     method: str | None = None
     method_version: int | None = None
     parameters: str | None = None  # of the method, as JSON
-    # Why, by whom and until when the row decides nothing though it would (matrix.waivers); None where it may decide.
+    # Why, by whom and until when the row decides nothing though it would (judging.waivers); None where it may decide.
     waived: str | None = None
 
 

@@ -12,6 +12,21 @@ from matrix.errors import StorageError, UsageError
 _PACKAGE = Path(__file__).resolve().parent
 
 
+def data_file(name: str) -> Path:
+    """A file of ``matrix/data``: what is known of releases, targets and GPUs, and the declared environments."""
+    return _PACKAGE / "data" / name
+
+
+def package_folder() -> Path:
+    """The package's own folder, of which a worker loads its rings by path."""
+    return _PACKAGE
+
+
+def worker_file(name: str) -> Path:
+    """A file of ring 1, which runs inside an environment."""
+    return _PACKAGE / "worker" / name
+
+
 def kernels_folder() -> Path:
     """The folder of the built-in case files."""
     return _find("kernels")

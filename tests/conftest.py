@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix import config
-from matrix.builds import Builder
-from matrix.manifests import BuiltEnvironment
+from matrix.provisioning.builds import Builder
+from matrix.provisioning.manifests import BuiltEnvironment
+from matrix.settings import config
 
 # A shell that starts this in the background has SIGINT ignored, and children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from worker_client import FAKE_GPU
 
-from matrix.gpu import Gpu, Reading
-from matrix.gpu_stages import GpuHost
-from matrix.workers import WorkerHome
+from matrix.gpus.nvml import Gpu, Reading
+from matrix.gpus.stages import GpuHost
+from matrix.running.workers import WorkerHome
 
 if TYPE_CHECKING:
     import pytest
 
-    from matrix.process import WorkerSpec
+    from matrix.running.process import WorkerSpec
 
 READING = Reading(sm_mhz=1980, memory_mhz=3201, power_w=400.0, temperature_c=50, reasons=(), throttled_ns={})
 
 
 class FakeLibrary:
-    """As much of :class:`matrix.gpu.Nvml` as a run uses."""
+    """As much of :class:`matrix.gpus.nvml.Nvml` as a run uses."""
 
     def reading(self, uuid: str) -> Reading:
         assert uuid.startswith("GPU-fake")
@@ -50,7 +50,7 @@ def fake_host(count: int = 1) -> GpuHost:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have workers of kind ``gpu`` start with the fake device, which has no bandwidth to measure."""
-    monkeypatch.setattr("matrix.stations._figures", lambda *_: {"copy_gb_s": 4000.0, "matmul_bf16_tflop_s": 700.0})
+    monkeypatch.setattr("matrix.gpus.stations._figures", lambda *_: {"copy_gb_s": 4000.0, "matmul_bf16_tflop_s": 700.0})
     original = WorkerHome.spec
 
     def spec(self: WorkerHome, kind: str, target: str = "", **more: Any) -> WorkerSpec:

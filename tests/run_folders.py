@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import judged
 import timed
 
-from matrix import store
-from matrix.artifacts import Artifacts
 from matrix.case import Expect
-from matrix.judge import judge
+from matrix.judging.judge import judge
+from matrix.judging.thresholds import Thresholds
 from matrix.model import CPU, DEFAULT_TARGETS, Cell, Outcome, Stage, Target, safe
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelFacts, KernelRecord, RoundRecord
-from matrix.thresholds import Thresholds
+from matrix.storage import store
+from matrix.storage.artifacts import Artifacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.compare import judge_again
+from matrix.judging.compare import judge_again
+from matrix.judging.thresholds import Thresholds
 from matrix.resources import sample_folder
-from matrix.runfolder import load
-from matrix.thresholds import Thresholds
+from matrix.storage.runfolder import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from matrix.findings import Finding
-    from matrix.runfolder import RunFolder
+    from matrix.judging.findings import Finding
+    from matrix.storage.runfolder import RunFolder
 
 LIST = Path(__file__).resolve().parent / "data" / "sample_findings.json"
 OPEN = "NOT YET JUDGED BY A PERSON"

@@ -20,13 +20,13 @@ import numpy as np
 import timed
 from judged import BASELINE, CANDIDATE, cell
 
-from matrix.judge import judge
+from matrix.gpus.timing_records import against
+from matrix.judging.judge import judge
+from matrix.judging.statistics import StoppingRule, agree, block_values, log_ratio
+from matrix.judging.thresholds import Thresholds
 from matrix.records import Decision, Role
 from matrix.resources import sample_folder
-from matrix.statistics import StoppingRule, agree, block_values, log_ratio
-from matrix.store import read_rounds, read_timings
-from matrix.thresholds import Thresholds
-from matrix.timing_records import against
+from matrix.storage.store import read_rounds, read_timings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -210,7 +210,7 @@ class Simulation:
     def _measured(
         self, time: Series, cycles: Series, beside: Series, beside_cycles: Series, limit: int
     ) -> tuple[int, dict[str, str]]:
-        """Blocks taken and what was decided: the loop of :mod:`matrix.timing`, without a GPU."""
+        """Blocks taken and what was decided: the loop of :mod:`matrix.gpus.timing`, without a GPU."""
         for blocks in range(1, limit + 1):
             if blocks in self.rule.looks or blocks == limit:
                 in_time = self.rule.decide(time[:blocks], beside[:blocks])

@@ -6,11 +6,11 @@ import pytest
 import timed
 from judged import BASELINE, CANDIDATE, cell, expect
 
-from matrix.changes import decode
-from matrix.findings import findings
-from matrix.judge import judge
+from matrix.judging.changes import decode
+from matrix.judging.findings import findings
+from matrix.judging.judge import judge
+from matrix.judging.thresholds import Thresholds
 from matrix.records import Verdict
-from matrix.thresholds import Thresholds
 
 
 def judged(before, after, *, outcomes=("passed", "passed"), expectations=(), **given):

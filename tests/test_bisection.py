@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from conftest import Project
 
-from matrix.bisection import between, handed_on
-from matrix.changes import Change, Direction, encode
+from matrix.causes.bisection import between, handed_on
+from matrix.causes.walk import Attempt, Path, Side, Step, is_open, is_steady, settled, side_of, walk
 from matrix.errors import ExitCode, UsageError
+from matrix.judging.changes import Change, Direction, encode
 from matrix.model import Stage
 from matrix.records import Verdict, VerdictRecord
-from matrix.walk import Attempt, Path, Side, Step, is_open, is_steady, settled, side_of, walk
 
 RELEASES = ["3.0.0", "3.1.0", "3.2.0", "3.3.1", "3.4.0", "3.5.1", "3.6.0", "3.7.1"]
 SPILLS = "sm_80/regression_triton_5572:warps=4,k=256"

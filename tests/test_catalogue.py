@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Project
 
-from matrix.catalogue import Arm, Row, read_catalogue
-from matrix.catalogue_run import RowResult, Standing
-from matrix.catalogue_table import catalogue_page, recall, results_text
+from matrix.catalogue.recall import RowResult, Standing
+from matrix.catalogue.rows import Arm, Row, read_catalogue
+from matrix.catalogue.table import catalogue_page, recall, results_text
 from matrix.errors import ExitCode
 from matrix.model import Stage
 from matrix.resources import catalogue_folder
@@ -30,7 +30,7 @@ def result(standing: Standing, flag: str = "", **given: object) -> RowResult:
 
 def test_the_page_is_current() -> None:
     page = (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8")
-    assert page == catalogue_page(CATALOGUE), "write it anew: python -P -m matrix.catalogue_table > docs/catalogue.md"
+    assert page == catalogue_page(CATALOGUE), "write it anew: python -P -m matrix.catalogue.table > docs/catalogue.md"
 
 
 @pytest.mark.parametrize("each", CATALOGUE.rows, ids=lambda each: each.name)

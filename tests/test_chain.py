@@ -10,17 +10,17 @@ import pytest
 import run_folders
 import timed
 
-from matrix import chains, confounders
-from matrix.arm_pairs import ArmPair
-from matrix.chain import Beside, Chain, Owner, Sides, State, Step, chain_of
-from matrix.compare import judge_again
-from matrix.groups import group
+from matrix.judging import chains, confounders
+from matrix.judging.arm_pairs import ArmPair
+from matrix.judging.chain import Beside, Chain, Owner, Sides, State, Step, chain_of
+from matrix.judging.compare import judge_again
+from matrix.judging.groups import group
+from matrix.judging.speed import Speed
+from matrix.judging.thresholds import Thresholds
 from matrix.records import CounterRecord, Verdict, VerdictRecord
-from matrix.runfolder import load
-from matrix.show import as_data, as_text, matching
-from matrix.speed import Speed
-from matrix.summary import summary_markdown, summary_text
-from matrix.thresholds import Thresholds
+from matrix.reporting.show import as_data, as_text, matching
+from matrix.reporting.summary import summary_markdown, summary_text
+from matrix.storage.runfolder import load
 
 HASHES = ("ttir_hash", "ttgir_hash", "llir_hash", "ptx_hash", "sass_hash")
 BASE = dict.fromkeys(HASHES, "a")
@@ -257,7 +257,7 @@ def test_several_causes_cannot_be_told_apart_and_the_runs_that_would_are_offered
 def test_what_is_offered_are_environments_that_the_program_knows(run):
     import tomllib
 
-    from matrix.config import load as configuration
+    from matrix.settings.config import load as configuration
 
     other = moved(run, torch_build="2.11.0+cu130", python="3.13.1", numpy="2.4.0")
     (found,) = confounders.confounders_of([other])

@@ -9,10 +9,10 @@ import random
 import pytest
 from judged import facts, other
 
-from matrix.changes import PAIRS, CodeReason, Direction, code_titles, decode, encode
-from matrix.code_risk import RULES, compile_time_changes, identical, risk_changes
+from matrix.judging.changes import PAIRS, CodeReason, Direction, code_titles, decode, encode
+from matrix.judging.code_risk import RULES, compile_time_changes, identical, risk_changes
+from matrix.judging.thresholds import PRESETS, Thresholds
 from matrix.records import KernelFacts
-from matrix.thresholds import PRESETS, Thresholds
 
 DEFAULT = Thresholds()
 MIRROR = {str(pair.worse): str(pair.better) for pair in PAIRS}

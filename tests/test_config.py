@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix import config
-from matrix.environments import Environment, find, requirement, select
 from matrix.errors import ConfigurationError, UsageError
-from matrix.tomlfile import TomlFile
+from matrix.settings import config
+from matrix.settings.environments import Environment, find, requirement, select
+from matrix.settings.tomlfile import TomlFile
 
 
 @pytest.fixture

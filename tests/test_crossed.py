@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from conftest import ROOT, Project, Workshop
 
-from matrix.chain import Owner, Sides, chain_of
-from matrix.crossed import Whose, whose
 from matrix.errors import ExitCode
-from matrix.reassembly import in_question
+from matrix.judging.chain import Owner, Sides, chain_of
+from matrix.judging.crossed import Whose, whose
 from matrix.records import AssemblyRecord, Verdict, VerdictRecord
+from matrix.running.reassembly import in_question
 
 SHOWN, HIDDEN, REFUSED = ("passed", True), ("passed", False), ("compile_error", False)
 SAID = "ptxas line 5; fatal : Unsupported .version 9.4; current version is '8.7'"

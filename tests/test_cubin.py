@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import recorded
 
-from matrix import cubin
+from matrix.code import cubin
 
 
 def _cuobjdump() -> str:

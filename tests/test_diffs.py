@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix.diffs import SHOWN_COLUMNS, SHOWN_LINES, code_diff, opcode_moves, unified
+from matrix.code.diffs import SHOWN_COLUMNS, SHOWN_LINES, code_diff, opcode_moves, unified
 
 SASS = "        /*{:04x}*/                   {} ;   /* 0x{:016x} */"
 

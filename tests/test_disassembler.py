@@ -8,7 +8,7 @@ import importlib.metadata
 import pytest
 import recorded
 
-from matrix import cubin, disassembler
+from matrix.code import cubin, disassembler
 
 GARBAGE = bytes(range(256)) * 4
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from wheels import make_wheel
 
-from matrix import builds, config, locks, manifests, overlays, uv
-from matrix.builds import Builder
-from matrix.environments import CpuTorch, Environment, child_environment
 from matrix.errors import EnvironmentBuildError, ExitCode
-from matrix.locks import LockedPackage, drift
+from matrix.provisioning import builds, locks, manifests, overlays, uv
+from matrix.provisioning.builds import Builder
+from matrix.provisioning.locks import LockedPackage, drift
+from matrix.settings import config
+from matrix.settings.environments import CpuTorch, Environment, child_environment
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 CPU = CpuTorch(torch="torch==2.0")
@@ -305,8 +306,8 @@ def test_an_interrupted_install_leaves_nothing_that_is_used(builder, pair, tmp_p
     code = f"""
 from pathlib import Path
 from matrix import uv
-from matrix.builds import Builder
-from matrix.environments import CpuTorch, Environment
+from matrix.provisioning.builds import Builder
+from matrix.settings.environments import CpuTorch, Environment
 uv.find_uv = lambda: {str(script)!r}
 Builder(root=Path({str(builder.root)!r}), cpu=CpuTorch(torch={CPU.torch!r}), gpu=False).build({pair!r})
 """
@@ -357,8 +358,8 @@ def test_a_damaged_lock_and_a_lost_interpreter_are_made_again(builder, pair):
 def test_two_processes_do_not_build_at_once(builder, pair, tmp_path):
     code = f"""
 from pathlib import Path
-from matrix.builds import Builder
-from matrix.environments import CpuTorch, Environment
+from matrix.provisioning.builds import Builder
+from matrix.settings.environments import CpuTorch, Environment
 told = []
 Builder(
     root=Path({str(builder.root)!r}), cpu=CpuTorch(torch={CPU.torch!r}), gpu=False, progress=told.append

@@ -8,7 +8,7 @@ import json
 import pytest
 import recorded
 
-from matrix.evidence import KernelEvidence, kernel_facts_batch
+from matrix.code.evidence import KernelEvidence, kernel_facts_batch
 from matrix.records import KernelFacts
 
 

@@ -15,7 +15,7 @@ import yaml
 from conftest import ROOT, Project
 
 from matrix.errors import ExitCode
-from matrix.profiles import profiles
+from matrix.running.profiles import profiles
 
 EXAMPLES = ROOT / "docs" / "examples"
 WORKFLOW = EXAMPLES / "github-actions.yml"

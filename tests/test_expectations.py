@@ -8,7 +8,7 @@ import pytest
 from judged import cell, expect
 
 from matrix.errors import ConfigurationError
-from matrix.expectations import covering, holds, met, read_expectations, unmet
+from matrix.judging.expectations import covering, holds, met, read_expectations, unmet
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 import timed
 from simulated import SHAPES, simulate
 
-from matrix.arm_pairs import ArmPair, NoiseFloor
-from matrix.family import PRIOR_CELLS, examine, process_noise
+from matrix.judging.arm_pairs import ArmPair, NoiseFloor
+from matrix.judging.family import PRIOR_CELLS, examine, process_noise
+from matrix.judging.thresholds import Thresholds
 from matrix.records import Decision, Role
-from matrix.thresholds import Thresholds
 
 QUIET = Thresholds(process_noise=0.0)
 D = math.log(Thresholds().slower_ratio)

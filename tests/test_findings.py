@@ -9,11 +9,11 @@ import random
 import pytest
 from judged import BASELINE, CANDIDATE
 
-from matrix.changes import Change, Direction, decode, encode
-from matrix.decision import by_candidate, exit_code, summarise
 from matrix.errors import ExitCode
-from matrix.findings import Finding, findings, normalised, number
-from matrix.kinds import kind_of
+from matrix.judging.changes import Change, Direction, decode, encode
+from matrix.judging.decision import by_candidate, exit_code, summarise
+from matrix.judging.findings import Finding, findings, normalised, number
+from matrix.judging.kinds import kind_of
 from matrix.records import Verdict, VerdictRecord
 
 

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from matrix.forest import axis
+from matrix.reporting.forest import axis
 
 
 def test_equal_is_the_middle_and_both_sides_are_alike():

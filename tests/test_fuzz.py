@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from matrix.fuzz import FUZZ, draw, replayed, shrink, sizes_of
+from matrix.gpus.fuzz import FUZZ, draw, replayed, shrink, sizes_of
 
 POINTS = [{"n": 64, "block": 16, "dtype": "fp16"}, {"n": 1000, "block": 16, "dtype": "fp32"}]
 

@@ -9,13 +9,13 @@ import pytest
 from judged import BASELINE, CANDIDATE
 from timed import UUID, arms
 
-from matrix.gpu import Gpu
-from matrix.gpu_counters import MOST_FINDINGS, count_red, plain, red
+from matrix.gpus.counting import MOST_FINDINGS, count_red, plain, red
+from matrix.gpus.nvml import Gpu
+from matrix.gpus.profiler import Call, Counted
 from matrix.model import Cell, Outcome, Stage
-from matrix.plan import CaseInfo, PlannedCell
-from matrix.profiler import Call, Counted
 from matrix.records import CounterRecord, Tuning, Verdict, VerdictRecord
-from matrix.workers import WorkerHome
+from matrix.running.plan import CaseInfo, PlannedCell
+from matrix.running.workers import WorkerHome
 
 GPU = Gpu(
     index=0, uuid=UUID, name="H200", capability=(9, 0), memory_bytes=1, driver="580", largest_sm_mhz=None,

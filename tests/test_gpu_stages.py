@@ -15,15 +15,15 @@ import pandas as pd
 import pytest
 from conftest import Workshop
 
-from matrix import config
 from matrix.errors import ExitCode
+from matrix.gpus.timing import TimingPlan
+from matrix.judging.statistics import StoppingRule
 from matrix.model import Stage
-from matrix.plan import Request
-from matrix.progress import Board
-from matrix.run import Run
-from matrix.runs import Home
-from matrix.statistics import StoppingRule
-from matrix.timing import TimingPlan
+from matrix.running.plan import Request
+from matrix.running.progress import Board
+from matrix.running.run import Run
+from matrix.settings import config
+from matrix.storage.runs import Home
 
 CASES = """
 import torch, triton, triton.language as tl
@@ -134,7 +134,7 @@ def test_an_interrupted_measurement_is_resumed_and_a_finished_one_is_repeated(
 ) -> None:
     first = run(folder, monkeypatch)
     monkeypatch.setattr(Run, "_conclude", _interrupt)
-    monkeypatch.setattr("matrix.pending.Pending.settle", lambda _: None)
+    monkeypatch.setattr("matrix.running.pending.Pending.settle", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         first.execute()
     monkeypatch.undo()

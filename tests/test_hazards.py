@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import recorded
 
-from matrix.hazards import REACHES, REPLACED, hazards
+from matrix.code.hazards import REACHES, REPLACED, hazards
 
 VERSIONS = ["3.0.0", "3.4.0", "3.6.0", "3.9.0"]
 

@@ -16,14 +16,15 @@ from browser import chromium, opened, overflowing
 from click.testing import CliRunner
 from object_store import s3_bucket
 
-from matrix import cli, report
+from matrix.commands import main as cli
 from matrix.errors import StorageError, UsageError
-from matrix.history import SCHEMA, History, history_rows, read_copy, selected, write_copy
 from matrix.memory.cost import estimate_us
+from matrix.nights.history import SCHEMA, History, history_rows, read_copy, selected, write_copy
+from matrix.nights.trends import trends
 from matrix.records import Role
+from matrix.reporting import report
 from matrix.resources import sample_folder
-from matrix.runfolder import load
-from matrix.trends import trends
+from matrix.storage.runfolder import load
 
 NIGHT = dt.datetime(2026, 10, 1, 2, tzinfo=dt.UTC)
 SLOW = "rows=8192,cols=8192,dtype=fp16,block_m=16,block_n=128"

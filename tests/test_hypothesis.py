@@ -7,7 +7,7 @@ import math
 import pytest
 
 from matrix.errors import UsageError
-from matrix.hypothesis import Standing, read_hypothesis
+from matrix.hypotheses.hypothesis import Standing, read_hypothesis
 
 
 def claims(effect, constraint="wrong values"):

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from wheels import make_wheel
 
-from matrix import indexes, uv
+from matrix import indexes
+from matrix.provisioning import uv
 
 
 @pytest.fixture

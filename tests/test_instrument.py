@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from worker_client import FAKE_GPU, Client
 
-from matrix import proving
 from matrix.errors import UsageError
-from matrix.gpu import Gpu
-from matrix.gpu_doctor import chosen
-from matrix.timing import TimingPlan
+from matrix.gpus import proving
+from matrix.gpus.doctor import chosen
+from matrix.gpus.nvml import Gpu
+from matrix.gpus.timing import TimingPlan
 
 if TYPE_CHECKING:
     from conftest import Workshop
 
-    from matrix.instrument import Proof
+    from matrix.gpus.instrument import Proof
 
 FLOOR_US = 3.5
 L2 = 60 << 20

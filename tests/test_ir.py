@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import recorded
 
-from matrix import ir
+from matrix.code import ir
 
 KERNELS = ["add", "softmax", "pool737", "embed", "cumsum", "early_ok", "while_ok", "if_ok", "trans_ok"]
 

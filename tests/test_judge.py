@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from judged import BASELINE, CANDIDATE, cell, expect, facts, kernel, other
 
-from matrix.changes import PAIRS
-from matrix.judge import judge
+from matrix.judging.changes import PAIRS
+from matrix.judging.judge import judge
+from matrix.judging.thresholds import Thresholds
 from matrix.model import Outcome
 from matrix.records import CellRecord, KernelFacts, KernelRecord, Verdict, VerdictRecord
-from matrix.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,13 +10,13 @@ import junitparser
 import pytest
 import run_folders
 
-from matrix import junit
-from matrix.decision import exit_code
 from matrix.errors import ExitCode
-from matrix.junit import Result, junit_xml, result_of
+from matrix.judging.decision import exit_code
 from matrix.records import Verdict
+from matrix.reporting import junit
+from matrix.reporting.junit import Result, junit_xml, result_of
 from matrix.resources import sample_folder
-from matrix.runfolder import load
+from matrix.storage.runfolder import load
 
 
 def read(run):

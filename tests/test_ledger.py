@@ -14,15 +14,16 @@ import run_folders
 from browser import chromium, opened
 from click.testing import CliRunner
 
-from matrix import cli, report
+from matrix.commands import main as cli
 from matrix.errors import StorageError
-from matrix.hypothesis import read_hypothesis
-from matrix.ledger import HYPOTHESIS, RESULT, SCHEMA, Ledger, broken, checked_rows, read_copy, write_copy
-from matrix.runfolder import load
-from matrix.runs import Home
-from matrix.seal import seal
-from matrix.trials import moved_between, open_hypotheses, results, revision_of
-from matrix.trials import opened as row_of
+from matrix.hypotheses.hypothesis import read_hypothesis
+from matrix.hypotheses.ledger import HYPOTHESIS, RESULT, SCHEMA, Ledger, broken, checked_rows, read_copy, write_copy
+from matrix.hypotheses.trials import moved_between, open_hypotheses, results, revision_of
+from matrix.hypotheses.trials import opened as row_of
+from matrix.reporting import report
+from matrix.storage.runfolder import load
+from matrix.storage.runs import Home
+from matrix.storage.seal import seal
 
 SLOWER = (
     "because 3.6.0 exchanges through shared memory, changing Triton to 3.6.0 should raise time by 100 % and "

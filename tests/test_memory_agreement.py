@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from matrix.resources import sample_folder
-from matrix.runfolder import load
+from matrix.storage.runfolder import load
 
 BENCHMARKS = Path(__file__).resolve().parent / "benchmarks"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from judged import BASELINE, CANDIDATE, facts, kernel
 
-from matrix.memory_lines import line_rows
-from matrix.memory_table import memory_text
 from matrix.records import KernelFacts
+from matrix.reporting.memory_lines import line_rows
+from matrix.reporting.memory_table import memory_text
 
 
 def line(number: int, wavefronts: float, kind: str = "shared_store") -> dict[str, float | int | str]:

@@ -14,7 +14,7 @@ from conftest import ROOT, Project, Workshop
 
 from matrix.memory.cost import bound, estimate_us
 from matrix.records import KernelFacts, Verdict
-from matrix.runfolder import RunFolder, load
+from matrix.storage.runfolder import RunFolder, load
 
 RELEASES = ("3.5.1", "3.6.0", "3.9.0")
 PREDICTED = {"tma": (264, 1292, 396), "pointer": (1160, 1160, 264)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from matrix.code.occupancy import Limit, UnknownTargetError, occupancy, target_limits
 from matrix.model import Target
-from matrix.occupancy import Limit, UnknownTargetError, occupancy, target_limits
 
 
 @pytest.mark.parametrize(

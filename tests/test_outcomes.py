@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from matrix.changes import Direction
+from matrix.judging.changes import Direction
+from matrix.judging.outcomes import MEANINGS, Kind, compare, failed, meaning, outcome_titles
 from matrix.model import Outcome
-from matrix.outcomes import MEANINGS, Kind, compare, failed, meaning, outcome_titles
 from matrix.records import Verdict
 
 ALL: list[Outcome | None] = [None, *Outcome]

@@ -11,9 +11,10 @@ import pytest
 from conftest import Workshop
 from worker_client import FAKE_GPU
 
-from matrix import counters, store
+from matrix.gpus import counters
+from matrix.gpus.profiler import Call, Counted, count, rows
 from matrix.model import Outcome
-from matrix.profiler import Call, Counted, count, rows
+from matrix.storage import store
 
 _COLUMNS = "ID|Process ID|Process Name|Host Name|Kernel Name|Context|Stream|Block Size|Grid Size|Device|CC"
 HEADER = ",".join(f'"{name}"' for name in _COLUMNS.split("|"))

@@ -8,15 +8,15 @@ import pytest
 import run_folders
 from click.testing import CliRunner
 
-from matrix import cli
-from matrix.decision import exit_code
+from matrix.commands import main as cli
 from matrix.errors import ExitCode
+from matrix.judging.decision import exit_code
 from matrix.model import CPU, DEFAULT_TARGETS, Stage
-from matrix.profiles import UNJUDGED, profiles, with_unjudged
 from matrix.records import Verdict
-from matrix.report import render
-from matrix.runfolder import load
-from matrix.store import write_verdicts
+from matrix.reporting.report import render
+from matrix.running.profiles import UNJUDGED, profiles, with_unjudged
+from matrix.storage.runfolder import load
+from matrix.storage.store import write_verdicts
 
 TARGETS = tuple(str(target) for target in DEFAULT_TARGETS)
 

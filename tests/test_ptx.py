@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import recorded
 
-from matrix import ptx
+from matrix.code import ptx
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from __future__ import annotations
 import pytest
 from conftest import Workshop
 
-from matrix.catalogue import Row, read_catalogue
-from matrix.catalogue_run import RowResult, Standing, run_rows
-from matrix.environments import child_environment
-from matrix.execute import Bench
-from matrix.progress import Board
+from matrix.catalogue.recall import RowResult, Standing, run_rows
+from matrix.catalogue.rows import Row, read_catalogue
+from matrix.judging.thresholds import Thresholds
 from matrix.resources import catalogue_folder
-from matrix.thresholds import Thresholds
-from matrix.workers import WorkerHome
+from matrix.running.execute import Bench
+from matrix.running.progress import Board
+from matrix.running.workers import WorkerHome
+from matrix.settings.environments import child_environment
 
 ROWS = read_catalogue(catalogue_folder()).rows
 

@@ -12,10 +12,11 @@ import pytest
 import run_folders
 from browser import chromium, opened, overflowing
 
-from matrix import report, resources
+from matrix import resources
 from matrix.errors import StorageError
-from matrix.groups import Section, group
-from matrix.runfolder import load
+from matrix.judging.groups import Section, group
+from matrix.reporting import report
+from matrix.storage.runfolder import load
 
 LIMIT_BYTES = 3_000_000
 

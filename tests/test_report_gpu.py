@@ -13,14 +13,16 @@ from browser import chromium, opened, overflowing
 from click.testing import CliRunner
 from test_report import CONTRAST
 
-from matrix import cli, report, resources
-from matrix.compare import judge_again
+from matrix import resources
+from matrix.commands import main as cli
 from matrix.errors import ExitCode, UsageError
-from matrix.groups import Section, group
-from matrix.runfolder import load
-from matrix.show import as_data, as_text, matching
-from matrix.summary import summary_markdown, summary_text
-from matrix.thresholds import Thresholds
+from matrix.judging.compare import judge_again
+from matrix.judging.groups import Section, group
+from matrix.judging.thresholds import Thresholds
+from matrix.reporting import report
+from matrix.reporting.show import as_data, as_text, matching
+from matrix.reporting.summary import summary_markdown, summary_text
+from matrix.storage.runfolder import load
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = "\N{MULTIPLICATION SIGN}"

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from conftest import Project, Workshop
 
-from matrix.draft import case_statement, uv_line
-from matrix.environments import Environment
+from matrix.causes.draft import case_statement, uv_line
+from matrix.causes.excerpt import excerpt
 from matrix.errors import ExitCode
-from matrix.excerpt import excerpt
+from matrix.settings.environments import Environment
 
 SPILLS = "sm_80/regression_triton_5572:warps=4,k=256"
 ZERO = "regression_triton_11741a:n=256"
@@ -136,7 +136,7 @@ def test_a_case_statement_keeps_what_a_reproducer_uses() -> None:
 
 def test_inputs_have_the_harness_own_bits() -> None:
     """The text in a reproducer is that of the input generator itself, which tests compare with NumPy's."""
-    from matrix.draft import _part
+    from matrix.causes.draft import _part
 
     assert "np." not in _part("inputs.py", "Make", "NAMES") + _part("philox.py", "_on_device")
     assert "def normal" in _part("inputs.py", "Make", "NAMES")

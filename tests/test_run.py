@@ -256,7 +256,7 @@ def test_bad_usage_is_one_clear_error(project: Project, arguments: tuple[str, ..
 @pytest.mark.slow
 def test_a_wheel_does_the_same_in_any_folder(workshop: Workshop, tmp_path: Path) -> None:
     """Build the wheel, install it somewhere, and run it with nothing of the clone in sight."""
-    from matrix import uv
+    from matrix.provisioning import uv
 
     for version in ("3.8.0", "3.9.0"):
         workshop.environment(version)
@@ -278,7 +278,7 @@ def test_a_wheel_does_the_same_in_any_folder(workshop: Workshop, tmp_path: Path)
 
 
 def test_the_source_distribution_holds_what_a_build_needs(tmp_path: Path) -> None:
-    from matrix import uv
+    from matrix.provisioning import uv
 
     uv.run(["build", "--sdist", "--out-dir", str(tmp_path), str(ROOT)])
     (archive,) = tmp_path.glob("*.tar.gz")

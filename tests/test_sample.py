@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from sample_findings import OPEN, judged_again, listed, read_list
 
-from matrix.compare import judge_again
-from matrix.decision import summarise
-from matrix.distrust import by_comparison
-from matrix.findings import findings
+from matrix.judging.compare import judge_again
+from matrix.judging.decision import summarise
+from matrix.judging.distrust import by_comparison
+from matrix.judging.findings import findings
+from matrix.judging.thresholds import Thresholds
 from matrix.records import Role, Verdict
-from matrix.report import render
+from matrix.reporting.report import render
 from matrix.resources import sample_folder
-from matrix.runfolder import load
-from matrix.thresholds import Thresholds
+from matrix.storage.runfolder import load
 
 BASELINE = "triton3.5.1-host"
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import recorded
 
-from matrix import cubin, disassembler, sass
+from matrix.code import cubin, disassembler, sass
 
 
 def counts(target: str, *names: str) -> list[sass.SassCounts]:

@@ -122,7 +122,7 @@ def test_without_the_flag_the_plug_in_imports_nothing_and_collects_nothing(
     interpreter: list[str], project: Project
 ) -> None:
     project.matrix("init")
-    own = "[m for m in sys.modules if m in ('torch', 'triton', 'matrix.execute', 'rich')]"
+    own = "[m for m in sys.modules if m in ('torch', 'triton', 'matrix.running.execute', 'rich')]"
     project.write("test_own.py", f"import sys\n\n\ndef test_own():\n    assert not {own}\n")
     done = run(interpreter, cwd=project.root)
     assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -9,9 +9,10 @@ import pytest
 import run_folders
 from click.testing import CliRunner
 
-from matrix import cli, report
+from matrix.commands import main as cli
 from matrix.errors import ExitCode, StorageError
-from matrix.seal import NAME, Wrong, faults, read_seal, seal
+from matrix.reporting import report
+from matrix.storage.seal import NAME, Wrong, faults, read_seal, seal
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from conftest import Project
 from object_store import s3_bucket
 
-from matrix import cli
+from matrix.commands import main as cli
 from matrix.errors import ExitCode, StorageError, UsageError
-from matrix.profiles import profiles, with_unjudged
-from matrix.report import render_runs
-from matrix.runfolder import load
-from matrix.seal import seal
-from matrix.shards import fetch, merged_exit, send, shards_of, shards_text
+from matrix.reporting.report import render_runs
+from matrix.running.profiles import profiles, with_unjudged
+from matrix.running.shards import fetch, merged_exit, send, shards_of, shards_text
+from matrix.storage.runfolder import load
+from matrix.storage.seal import seal
 
 
 def host(folder, name, *, run_id, driver="580.159.04", power=700.0, stages=("compile", "correctness", "timing")):

@@ -14,16 +14,16 @@ import run_folders
 from browser import chromium, opened
 from click.testing import CliRunner
 
-from matrix import cli
-from matrix.arm_pairs import ArmPairs
-from matrix.eight_fields import Figures, competitor_name, untuned
+from matrix.commands import main as cli
+from matrix.judging.arm_pairs import ArmPairs
+from matrix.judging.waivers import Waiver, waive
 from matrix.records import Role
+from matrix.reporting.eight_fields import Figures, competitor_name, untuned
+from matrix.reporting.signoff import render_signoff, write_signoff
 from matrix.resources import sample_folder
-from matrix.runfolder import load
-from matrix.seal import read_seal, seal
-from matrix.signoff import render_signoff, write_signoff
-from matrix.store import write_verdicts
-from matrix.waivers import Waiver, waive
+from matrix.storage.runfolder import load
+from matrix.storage.seal import read_seal, seal
+from matrix.storage.store import write_verdicts
 from matrix.wording import microseconds
 
 EIGHT = [

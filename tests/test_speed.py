@@ -10,16 +10,16 @@ import pytest
 import timed
 from judged import BASELINE, CANDIDATE, cell, expect, facts, kernel, other
 
-from matrix.arm_pairs import ArmPairs, noise_floors
-from matrix.changes import decode
-from matrix.decision import exit_code, summarise
-from matrix.distrust import believed, contradictions, distrust, share_interval
 from matrix.errors import ExitCode
-from matrix.family import METHOD, METHOD_VERSION
-from matrix.findings import findings
-from matrix.judge import judge
+from matrix.judging.arm_pairs import ArmPairs, noise_floors
+from matrix.judging.changes import decode
+from matrix.judging.decision import exit_code, summarise
+from matrix.judging.distrust import believed, contradictions, distrust, share_interval
+from matrix.judging.family import METHOD, METHOD_VERSION
+from matrix.judging.findings import findings
+from matrix.judging.judge import judge
+from matrix.judging.thresholds import Thresholds
 from matrix.records import Role, Tuning, Verdict
-from matrix.thresholds import Thresholds
 
 
 def judged(arms, cells=None, *, baseline=BASELINE, candidate=CANDIDATE, kernels=(), expectations=(), thresholds=None):

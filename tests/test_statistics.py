@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from matrix.statistics import (
+from matrix.judging.statistics import (
     Decision,
     StoppingRule,
     agree,

@@ -9,9 +9,9 @@ import pytest
 import timed
 from judged import BASELINE, CANDIDATE
 
-from matrix import store
 from matrix.errors import StorageError
 from matrix.records import Role, Tuning
+from matrix.storage import store
 
 ARMS, ROUNDS = timed.recorded(BASELINE, CANDIDATE)
 TUNED = timed.arm(

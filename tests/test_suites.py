@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT, Project
 
+from matrix.catalogue.suites import requirements_of, suite_files
 from matrix.errors import ExitCode, UsageError
 from matrix.resources import suites_folder
-from matrix.suites import requirements_of, suite_files
 
 SUITES = sorted(path.stem for path in suites_folder().glob("*.py"))
 

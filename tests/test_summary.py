@@ -9,10 +9,10 @@ import markdown_it
 import pytest
 import run_folders
 
-from matrix.findings import number
+from matrix.judging.findings import number
 from matrix.records import Verdict
-from matrix.runfolder import load
-from matrix.summary import summary_markdown, summary_text
+from matrix.reporting.summary import summary_markdown, summary_text
+from matrix.storage.runfolder import load
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 import tomllib
 
 from matrix.errors import ConfigurationError
-from matrix.thresholds import PRESETS, Thresholds, read_thresholds
+from matrix.judging.thresholds import PRESETS, Thresholds, read_thresholds
 
 
 def test_an_empty_table_is_the_default() -> None:

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from worker_client import FAKE_GPU, Client
 
-from matrix.arms import COLD, WARM, ArmFailed, Estimate, Opened, Round, Slab, Turn, WorkerArm
 from matrix.errors import UsageError
-from matrix.gpu import Nvml, Reading
+from matrix.gpus.arms import COLD, WARM, ArmFailed, Estimate, Opened, Round, Slab, Turn, WorkerArm
+from matrix.gpus.nvml import Nvml, Reading
+from matrix.gpus.timing import TimingPlan, measure
+from matrix.judging.statistics import Decision, StoppingRule, block_values
 from matrix.model import Outcome
-from matrix.statistics import Decision, StoppingRule, block_values
-from matrix.timing import TimingPlan, measure
 
 if TYPE_CHECKING:
     from pathlib import Path

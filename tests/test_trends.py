@@ -7,9 +7,9 @@ import datetime as dt
 import numpy as np
 import pytest
 
-from matrix import trends as following
-from matrix.change_points import change_points, flips
-from matrix.history import SCHEMA
+from matrix.nights import trends as following
+from matrix.nights.change_points import change_points, flips
+from matrix.nights.history import SCHEMA
 
 NOISE = 0.005
 

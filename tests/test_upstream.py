@@ -14,11 +14,11 @@ import pytest
 from conftest import Project
 from wheels import make_wheel
 
-from matrix import config
-from matrix.environments import Environment
 from matrix.errors import EnvironmentBuildError, ExitCode, StorageError
-from matrix.runfolder import load
-from matrix.upstream import Newest, ask, declare, unknown_pairs
+from matrix.provisioning.upstream import Newest, ask, declare, unknown_pairs
+from matrix.settings import config
+from matrix.settings.environments import Environment
+from matrix.storage.runfolder import load
 
 TODAY = dt.date(2026, 11, 30)
 KNOWN = [

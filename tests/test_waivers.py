@@ -9,19 +9,19 @@ import pytest
 import run_folders
 from browser import chromium, opened
 
-from matrix import report
-from matrix.compare import judge_again
-from matrix.decision import exit_code, summarise
 from matrix.errors import ConfigurationError, ExitCode
-from matrix.findings import REGRESSIONS
-from matrix.groups import Section, group
-from matrix.junit import junit_xml
+from matrix.judging.compare import judge_again
+from matrix.judging.decision import exit_code, summarise
+from matrix.judging.findings import REGRESSIONS
+from matrix.judging.groups import Section, group
+from matrix.judging.thresholds import Thresholds
+from matrix.judging.waivers import UNUSED, read_waivers, waive
 from matrix.records import Verdict
-from matrix.runfolder import load
-from matrix.store import read_verdicts, write_verdicts
-from matrix.summary import summary_markdown, summary_text
-from matrix.thresholds import Thresholds
-from matrix.waivers import UNUSED, read_waivers, waive
+from matrix.reporting import report
+from matrix.reporting.junit import junit_xml
+from matrix.reporting.summary import summary_markdown, summary_text
+from matrix.storage.runfolder import load
+from matrix.storage.store import read_verdicts, write_verdicts
 
 TODAY = dt.date(2026, 11, 30)
 GOOD = """\

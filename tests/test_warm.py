@@ -16,10 +16,10 @@ import psutil
 import pytest
 from conftest import ROOT, Workshop
 
-from matrix.child import Forked, Started
-from matrix.environments import child_environment
-from matrix.process import Died, TimedOut, Worker
-from matrix.workers import WorkerHome
+from matrix.running.child import Forked, Started
+from matrix.running.process import Died, TimedOut, Worker
+from matrix.running.workers import WorkerHome
+from matrix.settings.environments import child_environment
 
 CASE = """
 import os, time
@@ -181,8 +181,8 @@ def test_nothing_outlives_a_control_process_that_is_killed(home: WorkerHome, tmp
         import sys
         sys.path.insert(0, {str(ROOT)!r})
         from pathlib import Path
-        from matrix.process import Worker
-        from matrix.workers import WorkerHome
+        from matrix.running.process import Worker
+        from matrix.running.workers import WorkerHome
         folder = Path({str(tmp_path)!r})
         home = WorkerHome(environment="e", interpreter=Path({str(home.interpreter)!r}),
             variables={dict(home.variables)!r}, pythonpath=(), scratch=folder, memory_bytes=16 << 30)

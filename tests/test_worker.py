@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from conftest import ROOT, Workshop
 
-from matrix.builds import BuiltEnvironment
-from matrix.environments import child_environment
 from matrix.model import Target
-from matrix.process import Worker
-from matrix.workers import WorkerHome, profile
+from matrix.provisioning.builds import BuiltEnvironment
+from matrix.running.process import Worker
+from matrix.running.workers import WorkerHome, profile
+from matrix.settings.environments import child_environment
 
 CASE = """
 import torch, triton, triton.language as tl

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from judged import BASELINE, CANDIDATE, cell
 from scipy.special import stdtrit
 
+from matrix.gpus.timing_records import against
+from matrix.judging.statistics import StoppingRule
 from matrix.model import format_params
 from matrix.records import ArmRecord, DimensionRecord, Role, RoundRecord, Tuning
-from matrix.statistics import StoppingRule
-from matrix.timing_records import against
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

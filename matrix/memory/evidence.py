@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matrix import ptx as ptx_text
+from matrix.code import ptx as ptx_text
 from matrix.memory import reuse
 from matrix.memory.accesses import Kind
 from matrix.memory.blocks import prepare

@@ -98,6 +98,6 @@ def _flop(op: str) -> float:
 
 
 def tcgen05_work(names: Iterable[str]) -> float:
-    """The mean FLOP of ``tcgen05.mma`` instructions as :func:`matrix.ptx.matrix_ops` names them; 0 if unknown."""
+    """The mean FLOP of ``tcgen05.mma`` instructions as :func:`matrix.code.ptx.matrix_ops` names them; 0 if unknown."""
     found = [_flop(f".{name.removeprefix('tcgen05.mma.')}") for name in names if name.startswith("tcgen05.mma")]
     return sum(found) / len(found) if found else 0.0

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix import ptx
+from matrix.code import ptx
 from matrix.memory.accesses import access_of
 
 if TYPE_CHECKING:

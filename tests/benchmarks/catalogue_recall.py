@@ -15,11 +15,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from matrix.compare import judge_again
-from matrix.findings import REGRESSIONS
+from matrix.judging.compare import judge_again
+from matrix.judging.findings import REGRESSIONS
+from matrix.judging.thresholds import Thresholds
 from matrix.model import Stage
 from matrix.records import Verdict
-from matrix.thresholds import Thresholds
 
 SERIES = (
     (("3.0.0", "3.1.0", "3.2.0", "3.3.1"), "sm_80,sm_90"),

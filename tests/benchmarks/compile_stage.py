@@ -13,16 +13,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from matrix import config
-from matrix.builds import Builder
-from matrix.environments import child_environment
-from matrix.execute import Bench, collect, measure
-from matrix.host import this_host
 from matrix.model import DEFAULT_TARGETS, Stage
-from matrix.plan import Request, cells_of, find_case_files
+from matrix.provisioning.builds import Builder
 from matrix.resources import kernels_folder
-from matrix.run import default_jobs
-from matrix.workers import WorkerHome, memory_share
+from matrix.running.execute import Bench, collect, measure
+from matrix.running.host import this_host
+from matrix.running.plan import Request, cells_of, find_case_files
+from matrix.running.run import default_jobs
+from matrix.running.workers import WorkerHome, memory_share
+from matrix.settings import config
+from matrix.settings.environments import child_environment
 
 
 def main(names: list[str]) -> None:

@@ -23,9 +23,9 @@ from typing import Any
 
 from gpu_crew import Timed, Workers, percentile, timed_cells, workers
 
-from matrix.arms import ArmFailed, WorkerArm
-from matrix.statistics import block_values
-from matrix.timing import measure
+from matrix.gpus.arms import ArmFailed, WorkerArm
+from matrix.gpus.timing import measure
+from matrix.judging.statistics import block_values
 
 ARMS = ("baseline", "candidate", "control")
 OURS, RIVALS = "ours", ("do_bench", "cuda-bench")

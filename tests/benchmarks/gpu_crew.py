@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.crew import Crew
-from matrix.devices import open_nvml, visible_gpus
-from matrix.environments import HOST, Environment, child_environment
+from matrix.gpus.crew import Crew
+from matrix.gpus.devices import open_nvml, visible_gpus
 from matrix.model import format_params
-from matrix.workers import WorkerHome
+from matrix.running.workers import WorkerHome
+from matrix.settings.environments import HOST, Environment, child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from matrix.gpu import Gpu, Reading
+    from matrix.gpus.nvml import Gpu, Reading
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KERNELS = ROOT / "kernels"

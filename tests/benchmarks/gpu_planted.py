@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_crew import Timed, Workers, workers
 
-from matrix import proving
-from matrix.arms import ArmFailed, WorkerArm
+from matrix.gpus import proving
+from matrix.gpus.arms import ArmFailed, WorkerArm
+from matrix.gpus.timing import TimingPlan, measure
+from matrix.judging.statistics import block_values
 from matrix.records import Decision
-from matrix.statistics import block_values
-from matrix.timing import TimingPlan, measure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,20 +24,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix import traffic
+from matrix.judging import traffic
+from matrix.judging.thresholds import Thresholds
 from matrix.memory.cost import bound, estimate_us
 from matrix.memory.evidence import MemoryEvidence, memory_evidence
 from matrix.records import Role
 from matrix.resources import sample_folder
-from matrix.runfolder import load
-from matrix.thresholds import Thresholds
+from matrix.storage.runfolder import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from matrix.records import KernelRecord
-    from matrix.runfolder import RunFolder
+    from matrix.storage.runfolder import RunFolder
 
 FIGURES = {
     "shared wavefronts": ("wavefronts", "wavefronts"),

@@ -16,9 +16,9 @@ from dataclasses import asdict, replace
 
 from sample_findings import LIST, OPEN, judged_again, listed, read_list
 
-from matrix.findings import findings
+from matrix.judging.findings import findings
 from matrix.resources import sample_folder
-from matrix.store import write_verdicts
+from matrix.storage.store import write_verdicts
 
 
 def main() -> None:

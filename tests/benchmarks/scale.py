@@ -30,10 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from judged import kernel
 
-from matrix.compare import judge_again
+from matrix.judging.compare import judge_again
+from matrix.judging.thresholds import Thresholds
 from matrix.records import KernelFacts
-from matrix.store import CELLS, EVIDENCE, TIMINGS, write_verdicts
-from matrix.thresholds import Thresholds
+from matrix.storage.store import CELLS, EVIDENCE, TIMINGS, write_verdicts
 
 if TYPE_CHECKING:
     pass
@@ -220,7 +220,7 @@ def measure(folder: Path, nights: int, jobs: int) -> None:
 
 
 def report_night(path: Path) -> tuple[float, int]:
-    from matrix.report import write_report
+    from matrix.reporting.report import write_report
 
     began = time.perf_counter()
     page = write_report(path)

@@ -1,0 +1,1 @@
+"""Files for kernel authors: a first case, a case drafted from a launch function."""

@@ -1,0 +1,158 @@
+"""A case drafted from a launch function that exists: called once, its launches compiled and recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix.errors import UsageError
+from matrix.model import Outcome, Stage
+from matrix.running.execute import Bench, collect, measure
+from matrix.running.plan import Request, cells_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from matrix.running.workers import WorkerHome
+
+TARGET = "sm_90"  # whose GPU the function may ask about
+_CALLED = """\
+import json
+import pathlib
+
+import torch
+from {module} import {function}
+
+from matrix import Case
+
+
+def described(value):
+    if isinstance(value, torch.Tensor):
+        return {{"shape": list(value.shape), "dtype": str(value.dtype)}}
+    return {{"value": repr(value)}}
+
+
+def inputs(make, p):
+    values = [{arguments}]
+    pathlib.Path({told!r}).write_text(json.dumps([described(value) for value in values]))
+    return values
+
+
+case = Case(name="adopted", run={function}, inputs=inputs, compile=[{{}}])
+"""
+_DRAFT = '''\
+"""{function} of {module}: drafted by `triton-matrix adopt`. Fill in the reference, and shapes at the boundaries.
+
+One call launched
+{launches}
+"""
+
+import torch  # noqa: F401 - for the reference
+from {module} import {function}
+
+from matrix import Case
+
+
+def reference({names}):
+    raise NotImplementedError("what {function} computes, in plain torch operations")
+
+
+case = Case(
+    name="{function}",
+    run={function},
+    # reference=reference,  # without one values are not judged
+    inputs=lambda make, p: [{inputs}],
+    kernels=[{kernels}],
+    compile=[{{}}],
+    # interpret=[{{}}],
+)
+'''
+_DTYPES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e5m2": "fp8e5",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """The function ``function`` of the module ``module``, called with ``arguments``, Python expressions."""
+
+    module: str
+    function: str
+    arguments: str
+
+    @classmethod
+    def of(cls, text: str, arguments: str) -> Adoption:
+        """Raises :class:`UsageError` where ``text`` is not ``module:function``."""
+        module, _, function = text.partition(":")
+        if not (re.fullmatch(r"\w+(\.\w+)*", module) and function.isidentifier()):
+            raise UsageError(f"{text!r} is not module:function", hint="write package.module:launch_function")
+        return cls(module=module, function=function, arguments=arguments)
+
+
+def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Path) -> str:
+    """The text of a case file. Raises :class:`UsageError` with what the call said where it did not end well."""
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        told, path = Path(folder) / "told.json", Path(folder) / "called.py"
+        path.write_text(
+            _CALLED.format(
+                module=adoption.module, function=adoption.function, arguments=adoption.arguments, told=str(told)
+            ),
+            encoding="utf-8",
+        )
+        kernels = _call(path, home, triton_version, scratch)
+        values = json.loads(told.read_text(encoding="utf-8"))
+    return _DRAFT.format(
+        module=adoption.module,
+        function=adoption.function,
+        launches="\n".join(f"    {line}" for kernel in kernels for line in _launch(kernel)),
+        names=", ".join(f"x{i}" for i in range(len(values))),
+        inputs=", ".join(_input(value) for value in values),
+        kernels=", ".join(f'"{name}"' for name in dict.fromkeys(kernel["name"] for kernel in kernels)),
+    )
+
+
+def _call(path: Path, home: WorkerHome, triton_version: str, scratch: Path) -> list[dict[str, Any]]:
+    name = home.environment
+    bench = Bench.make(scratch, store=scratch, slots=1)
+    (collected,) = collect(bench, {name: home}, {name: ""}, [path], lambda: None)
+    if collected.outcome != Outcome.PASSED:
+        raise UsageError(f"it does not import: {collected.reason}", hint="matrix.toml's pythonpath says where to look")
+    request = Request(
+        baseline=name, candidates=(), targets=(TARGET,), case_files=(path,), stages=(Stage.COMPILE,), configs=1
+    )
+    planned = list(cells_of(name, triton_version, [collected], request))
+    (measured,) = measure(bench, {name: home}, {name: ""}, planned, lambda: None)
+    if failed := [part for part in measured.parts if part["outcome"] != Outcome.PASSED]:
+        raise UsageError(f"the call ended with {failed[0]['outcome']}: {failed[0]['reason']}", hint=failed[0]["detail"])
+    return [kernel for part in measured.parts for kernel in part["kernels"]]
+
+
+def _launch(kernel: Mapping[str, Any]) -> list[str]:
+    options = [f"{name}={kernel[name]}" for name in ("num_warps", "num_stages", "num_ctas")]
+    constants = [f"{name}={value}" for name, value in kernel["constants"].items()]
+    lines = [f"{kernel['name']}[{kernel['grid']}] {' '.join([*options, *constants])}"]
+    for argument in kernel["arguments"]:
+        if "shape" in argument:
+            lines.append(f"    {argument['name']}: {argument['dtype']} {argument['shape']}")
+        elif "value" in argument:
+            lines.append(f"    {argument['name']}: {argument['value']}")
+    return lines
+
+
+def _input(value: Mapping[str, Any]) -> str:
+    if "shape" not in value:
+        return str(value["value"])
+    shape: Sequence[int] = value["shape"]
+    plain = value["dtype"].removeprefix("torch.")
+    if plain in _DTYPES:
+        return f'make.normal({tuple(shape)}, "{_DTYPES[plain]}")'
+    return f'make.integers({tuple(shape)}, 0, 2, "{plain}")'

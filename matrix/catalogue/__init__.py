@@ -1,0 +1,1 @@
+"""Documented regressions run good side against bad, and other people's kernel suites."""

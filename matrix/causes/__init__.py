@@ -1,0 +1,1 @@
+"""From a red cell to its cause: reproducer, bisection over releases, report for the tracker."""

@@ -1,0 +1,1 @@
+"""Facts read off generated code: IR, PTX, machine code. Pure, apart from the disassembler."""

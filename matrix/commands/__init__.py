@@ -1,0 +1,1 @@
+"""The command line: what each command takes and which room does the work."""

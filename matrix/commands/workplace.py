@@ -1,0 +1,24 @@
+"""Where a command works: the project's folder and this host's GPUs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matrix.gpus.stages import GpuHost
+
+
+def project_root() -> Path:
+    """The folder of the user's matrix.toml and of ``.matrix``."""
+    return Path(os.environ.get("MATRIX_PROJECT") or Path.cwd())
+
+
+def gpu_host() -> GpuHost:
+    """The GPUs of this host, whatever their target."""
+    from matrix.gpus.devices import open_nvml  # noqa: PLC0415 - most commands ask for no GPU
+    from matrix.gpus.stages import GpuHost  # noqa: PLC0415
+
+    nvml = open_nvml()
+    return GpuHost(gpus=tuple(nvml.gpus()) if nvml else (), nvml=nvml)

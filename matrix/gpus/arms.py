@@ -1,0 +1,209 @@
+"""An arm of a timing: the seam between the order of a measurement and what is measured.
+
+On a host with a GPU an arm is a resident worker (:class:`WorkerArm`). The tests of :mod:`matrix.gpus.timing` drive
+it with arms made of numbers, so that nothing there needs a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from matrix.model import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+COLD, WARM = "cold", "warm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """An arm that is ready, with what its first call showed. ``places`` is how many sets of buffers its
+    share of the memory affords.
+    """
+
+    places: int
+    capturable: bool
+    kernels: tuple[Mapping[str, Any], ...] = ()
+    configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    first_call_seconds: float = 0.0
+    warmup_us: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slab:
+    """Device memory that one arm's worker lends to the others, so that all measure in the same place."""
+
+    name: str
+    path: str  # of the socket that its file descriptor is had from
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a call takes, by cache."""
+
+    call_us: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What an arm is asked for in one round. ``replayed`` calls come from a CUDA graph.
+
+    Cold samples take the arm's places in turn; warm ones stay at ``place``, whose buffers are what is warm.
+    """
+
+    samples: int
+    cache: str
+    calls: int
+    place: int
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One arm's turn in one round: raw samples in us, and whether they may be used."""
+
+    samples_us: tuple[float, ...]
+    queue_full: bool = True
+    clock_mhz: float | None = None
+    busy_us: float = 0.0
+    warmup_us: float = 0.0  # GPU time of what was called again before it, on fresh places
+    worker_us: float = 0.0  # how long the worker was at it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Competition:
+    """A case's competitor on this host: name, version and cold samples in us."""
+
+    name: str
+    version: str
+    samples_us: tuple[float, ...]
+
+
+class ArmFailed(Exception):
+    """An arm could not be opened or timed; carries the arm's name and the cell's outcome."""
+
+    def __init__(self, outcome: Outcome, reason: str, *, arm: str = "", detail: str = "") -> None:
+        super().__init__(f"{outcome}: {reason}")
+        self.outcome = outcome
+        self.reason = reason
+        self.arm = arm
+        self.detail = detail
+
+
+class Arm(Protocol):
+    """One environment's kernel, resident on the GPU. Every method may raise :class:`ArmFailed`.
+
+    ``lend`` and ``borrow`` come first; what they cannot do they say by None and False. ``borrow``, ``open``
+    and ``place`` may be called of all arms at the same time, everything else of one at a time.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def lend(self) -> Slab | None: ...
+
+    def borrow(self, slab: Slab) -> bool: ...
+
+    def open(self, places: int, share: float, *, shared: bool) -> Opened: ...
+
+    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]: ...
+
+    def estimate(self) -> Estimate: ...
+
+    def round(self, turn: Turn) -> Round: ...
+
+    def overhead(self, calls: int) -> tuple[float, ...]: ...
+
+
+def _asked(turn: Turn) -> dict[str, Any]:
+    names = ("samples", "cache", "calls", "place", "replayed")
+    return {name: getattr(turn, name) for name in names}
+
+
+class WorkerArm:
+    """An arm served by a resident worker. ``ask`` sends one request and returns the reply's part."""
+
+    def __init__(
+        self,
+        name: str,
+        ask: Callable[[dict[str, Any]], dict[str, Any]],
+        *,
+        path: str,
+        case: str,
+        params: Mapping[str, Any],
+        pinned: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.name = name
+        self._ask = ask
+        self._cell = {"path": path, "case": case, "params": dict(params), "pinned": dict(pinned or {})}
+
+    def lend(self) -> Slab | None:
+        """Memory of this arm's worker that the others may use; None where it has none to share."""
+        part = self._ask({"op": "slab_lend"})
+        if part["outcome"] != Outcome.PASSED:
+            return None
+        return Slab(name=part["slab"], path=part["path"], size=part["bytes"])
+
+    def borrow(self, slab: Slab) -> bool:
+        """Whether this arm's worker has the slab mapped."""
+        part = self._ask({"op": "slab_borrow", "slab": slab.name, "path": slab.path, "bytes": slab.size})
+        return bool(part["outcome"] == Outcome.PASSED)
+
+    def open(self, places: int, share: float, *, shared: bool) -> Opened:
+        part = self._part({"op": "arm_open", **self._cell, "places": places, "share": share, "shared": shared})
+        return Opened(
+            places=part["places"],
+            capturable=part["capturable"],
+            kernels=tuple(part["kernels"]),
+            configurations=part["configurations"],
+            first_call_seconds=part["first_call_seconds"],
+            warmup_us=1e3 * part.get("warmup_ms", 0.0),
+        )
+
+    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]:
+        """Give the arm fresh places; where in the slab their inputs lie, nowhere where they do not (all) lie there."""
+        request = {"op": "arm_place", "first": first, "places": places, "shared": shared}
+        return tuple(self._part({**request, **_asked(turn)})["offsets"])
+
+    def estimate(self) -> Estimate:
+        return Estimate(call_us=self._part({"op": "arm_estimate"})["estimate_us"])
+
+    def round(self, turn: Turn) -> Round:
+        part = self._part({"op": "arm_round", **_asked(turn)})
+        return Round(
+            samples_us=tuple(part["samples_us"]),
+            queue_full=part["queue_full"],
+            clock_mhz=part["clock_mhz"],
+            busy_us=part["busy_us"],
+            warmup_us=part.get("warmup_us", 0.0),
+            worker_us=1e6 * part["seconds"],
+        )
+
+    def overhead(self, calls: int) -> tuple[float, ...]:
+        return tuple(self._part({"op": "overhead", "calls": calls})["host_us"])
+
+    def competitor(self) -> Competition | None:
+        """The case's competitor, timed in this worker; None where it has none."""
+        part = self._ask({"op": "competitor"})
+        if part["outcome"] != Outcome.PASSED:
+            return None
+        return Competition(name=part["name"], version=part["torch"], samples_us=tuple(part["samples_us"]))
+
+    def traffic(self) -> dict[str, float | None]:
+        """Bytes moved and operations of one call, as the case states them."""
+        part = self._part({"op": "arm_traffic"})
+        return {name: part[name] for name in ("bytes_moved", "flops")}
+
+    def dismiss(self) -> None:
+        """Free the arm's memory, whatever state the worker is in: it is replaced if it has to be."""
+        self._ask({"op": "arm_close"})
+
+    def _part(self, request: dict[str, Any]) -> dict[str, Any]:
+        part = self._ask(request)
+        if part["outcome"] != Outcome.PASSED:
+            outcome, detail = Outcome(part["outcome"]), part.get("detail", "")
+            raise ArmFailed(outcome, part.get("reason", ""), arm=self.name, detail=detail)
+        return part

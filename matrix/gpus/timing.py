@@ -1,0 +1,307 @@
+"""Timing a cell: arms of several environments interleaved in rounds, until decided or out of budget.
+
+Arms come through one seam, :class:`matrix.gpus.arms.Arm`.
+
+All arms are opened at once, each with its buffers in several places, and given fresh places for every block,
+so that where they lie is averaged over. Where the workers can share memory, the places of all arms are the same
+memory, so that where they lie cancels out.
+
+In a block they take their rounds in an order that is reversed every other round and begins with the next arm in
+every block, so that each comes as often at every place of the order. After each look of the
+stopping rule, what is decided for every candidate ends the measurement.
+
+A cell whose shortest arm takes under 10 us is batched: so many calls to a sample that its window is long
+enough, the same number in every arm. Calls are replayed from a CUDA graph, in every arm, where all arms' calls can
+be captured: no arm's host can hold up the GPU then.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from matrix.gpus.arms import COLD, WARM, Arm, ArmFailed, Opened, Turn
+from matrix.gpus.clocks import Watch
+from matrix.gpus.rounds import TimedRound, paired, problems, warnings
+from matrix.judging.statistics import StoppingRule, agree
+from matrix.model import Outcome
+from matrix.records import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matrix.gpus.arms import Estimate
+    from matrix.gpus.nvml import Reading
+
+SHORTEST_US = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingPlan:
+    """How a cell is timed."""
+
+    rule: StoppingRule = field(default_factory=StoppingRule)
+    # Many short turns: of a product that runs into the power cap, two arms that take turns every 20 ms differ by
+    # a per cent and more from block to block, every 5 ms by a tenth of that (seen on an H200).
+    rounds_per_block: int = 8
+    places: int = 6  # sets of buffers that a block's samples go round in
+    samples: int = 10  # a round, at least, where the budget allows
+    fewest_samples: int = 3
+    round_us: float = 5_000.0  # of samples a round: short kernels get more samples
+    most_samples: int = 200
+    window_us: float = 100.0  # of a batched sample
+    most_calls: int = 200
+    budget_us: float = 2e6  # GPU time of the cell, all arms; flushes and warm-ups counted apart
+    warm_samples: int = 100
+    warm_rounds: int = 2
+    overhead_calls: int = 10  # a block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingRecord:
+    """Everything that was measured for one cell: raw samples by arm and round, and what may be said."""
+
+    baseline: str
+    candidates: tuple[str, ...]
+    control: str
+    judged_cache: str
+    calls: int
+    replayed: bool
+    samples_per_round: int
+    shared: bool  # whether the places of all arms were the same memory
+    rounds: tuple[TimedRound, ...]
+    opened: Mapping[str, Opened]
+    launch_us: Mapping[str, tuple[float, ...]]  # host time of single calls
+    decisions: Mapping[str, Decision]
+    decisions_in_time: Mapping[str, Decision]
+    decisions_in_cycles: Mapping[str, Decision]
+    problems: Mapping[str, tuple[str, ...]]  # by arm; what makes its figures unusable
+    warnings: Mapping[str, tuple[str, ...]]
+    margin: float
+    alpha: float
+    arms_us: float  # GPU time in samples of all arms
+    flush_us: float  # GPU time in flushes, of all arms
+    warmup_us: float  # GPU time in warm-ups, of all arms
+    wall_seconds: float
+    setup_seconds: float  # of that: opening the arms, their first calls and warm-ups
+    stopped: str  # "decided" or "budget" or "looks"
+
+    def samples_us(self, arm: str, cache: str) -> list[float]:
+        return [us for r in self.rounds if r.arm == arm and r.cache == cache for us in r.samples_us]
+
+    def log_ratios(self, arm: str, *, cycles: bool = False) -> list[list[float]]:
+        """The paired log-ratios of ``arm`` to the baseline, rounds in blocks."""
+        return paired(self.rounds, arm, self.baseline, self.judged_cache, cycles=cycles)
+
+
+def measure(
+    baseline: Arm,
+    candidates: Sequence[Arm],
+    control: Arm | None = None,
+    *,
+    plan: TimingPlan | None = None,
+    read: Callable[[], Reading] | None = None,
+) -> TimingRecord:
+    """Time all arms of a cell, interleaved. ``read`` samples the GPU's clocks and throttle counters.
+
+    Raises :class:`ArmFailed` where an arm cannot be opened or timed. The arms stay open: their owner closes them.
+    """
+    arms = (baseline, *candidates, *([control] if control else []))
+    with ThreadPoolExecutor(max_workers=len(arms) + 1) as threads:
+        return _Session(baseline, tuple(candidates), control, plan or TimingPlan(), read, threads).run()
+
+
+class _Session:
+    """The state of one cell's measurement."""
+
+    def __init__(
+        self,
+        baseline: Arm,
+        candidates: tuple[Arm, ...],
+        control: Arm | None,
+        plan: TimingPlan,
+        read: Callable[[], Reading] | None,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._baseline, self._candidates, self._control = baseline, candidates, control
+        self._arms: tuple[Arm, ...] = (baseline, *candidates, *([control] if control else []))
+        self._plan, self._read, self._threads = plan, read, threads
+        self._rounds: list[TimedRound] = []
+        self._opened: dict[str, Opened] = {}
+        self._arms_us = self._flush_us = self._warmup_us = 0.0
+        self._calls, self._samples, self._cache, self._replayed = 1, plan.samples, COLD, False
+        self._rounds_per_block, self._places, self._shared = plan.rounds_per_block, 1, False
+        self._launch_us: dict[str, list[float]] = {arm.name: [] for arm in self._arms}
+
+    def run(self) -> TimingRecord:
+        began = time.perf_counter()
+        with Watch(self._read) as watch:
+            decided, stopped, setup = self._measure(began)
+        self._rounds = [replace(each, readings=watch.around(each.began, each.ended)) for each in self._rounds]
+        return self._record(decided, stopped, time.perf_counter() - began, setup)
+
+    def _measure(self, began: float) -> tuple[dict[str, dict[str, Decision]], str, float]:
+        """All blocks, until decided or out of budget: decisions, why it stopped, seconds of set-up."""
+        stopped = "looks"
+        decided: dict[str, dict[str, Decision]] = {"time": {}, "cycles": {}, "both": {}}
+        self._open()
+        setup = time.perf_counter() - began
+        for block in range(self._plan.rule.last_look):
+            turn = self._turn_of(block, self._samples, self._cache)
+            if block:
+                self._place(block)
+            self._block(block, self._rounds_per_block, turn)
+            for arm in self._arms:
+                self._launch_us[arm.name] += arm.overhead(self._plan.overhead_calls)
+            spent = self._arms_us >= self._plan.budget_us
+            # The look at the budget's end takes the place of one that will not come.
+            if spent or block + 1 in self._plan.rule.looks:
+                decided = self._decide()
+                if Decision.UNDECIDED not in decided["both"].values():
+                    stopped = "decided"
+                    break
+            if spent:
+                stopped = "budget"
+                break
+        if self._cache == COLD:
+            samples = min(self._samples, self._plan.warm_samples)
+            self._block(block, self._plan.warm_rounds, self._turn_of(block, samples, WARM))
+        return decided, stopped, setup
+
+    def _at_once(self, work: Callable[[Arm], Any], arms: Sequence[Arm] = ()) -> list[Any]:
+        """Of all arms (or those given) in parallel: nothing is being timed."""
+        futures = [self._threads.submit(work, arm) for arm in arms or self._arms]
+        for future in futures:
+            future.exception()  # all have ended before the first failure is raised
+        return [future.result() for future in futures]
+
+    def _open(self) -> None:
+        share = 1 / (len(self._arms) + 1)
+        slab = self._baseline.lend()
+        others = [arm for arm in self._arms if arm is not self._baseline]
+        self._shared = slab is not None and all(self._at_once(lambda arm: arm.borrow(slab), others))
+        opened = self._at_once(lambda arm: arm.open(self._plan.places, share, shared=self._shared))
+        self._opened = {arm.name: each for arm, each in zip(self._arms, opened, strict=True)}
+        self._places = min(each.places for each in opened)
+        self._warmup_us = sum(each.warmup_us for each in opened)
+        self._choose_window([arm.estimate() for arm in self._arms])
+        self._place(0)
+
+    def _place(self, block: int) -> None:
+        first, turn = block * self._places, self._turn_of(block, self._samples, self._cache)
+        if self._shared:
+            offsets = set(self._at_once(lambda arm: arm.place(first, self._places, turn, shared=True)))
+            # Where inputs lie differently, one arm's outputs may lie on another's inputs.
+            self._shared = len(offsets) == 1 and () not in offsets
+        if not self._shared:
+            self._at_once(lambda arm: arm.place(first, self._places, turn, shared=False))
+
+    def _choose_window(self, estimates: Sequence[Estimate]) -> None:
+        plan = self._plan
+        capturable = all(each.capturable for each in self._opened.values())
+        shortest = min(each.call_us[WARM] for each in estimates)
+        if shortest < SHORTEST_US:
+            # Many calls in a row find the cache as the one before left it: that figure is a warm one.
+            self._cache = WARM
+            self._calls = math.ceil(plan.window_us / shortest)
+            if self._calls > plan.most_calls:
+                reason = f"{shortest:.2f} us a call: {plan.most_calls} calls are no window of {plan.window_us:g} us"
+                raise ArmFailed(Outcome.TOO_SHORT, reason)
+        # Replayed, a call takes the host no time to speak of, and where its launches lie changes with every block.
+        self._replayed = capturable
+        window = max(each.call_us[self._cache] for each in estimates) * self._calls
+        wanted = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
+        # Of a long kernel, few samples and rounds in many blocks tell more than many in few.
+        affordable = plan.budget_us / (plan.rule.looks[0] * len(self._arms) * window)
+        self._samples = max(min(wanted, int(affordable / plan.rounds_per_block)), plan.fewest_samples)
+        self._rounds_per_block = max(1, min(plan.rounds_per_block, int(affordable / self._samples)))
+
+    def _turn_of(self, block: int, samples: int, cache: str) -> Turn:
+        return Turn(samples=samples, cache=cache, calls=self._calls, place=block, replayed=self._replayed)
+
+    def _block(self, block: int, rounds: int, turn: Turn) -> None:
+        for number in range(rounds):
+            first = block // 2 % len(self._arms)
+            order = (*self._arms[first:], *self._arms[:first])
+            for arm in order if (block + number) % 2 == 0 else reversed(order):
+                self._turn(arm, block, number, turn)
+
+    def _turn(self, arm: Arm, block: int, number: int, turn: Turn) -> None:
+        began = time.perf_counter()
+        result = arm.round(turn)
+        ended = time.perf_counter()
+        sampled = sum(result.samples_us) * turn.calls
+        self._arms_us += sampled
+        self._warmup_us += result.warmup_us
+        self._flush_us += max(0.0, result.busy_us - sampled) if turn.cache == COLD else 0.0
+        self._rounds.append(
+            TimedRound(
+                arm=arm.name,
+                block=block,
+                round=number,
+                cache=turn.cache,
+                samples_us=result.samples_us,
+                queue_full=result.queue_full,
+                clock_mhz=result.clock_mhz,
+                busy_us=result.busy_us,
+                worker_us=result.worker_us,
+                began=began,
+                ended=ended,
+            )
+        )
+
+    def _pairs(self, arm: Arm, *, cycles: bool = False) -> list[list[float]]:
+        return paired(self._rounds, arm.name, self._baseline.name, self._cache, cycles=cycles)
+
+    def _decide(self) -> dict[str, dict[str, Decision]]:
+        rule, control = self._plan.rule, self._control
+        found: dict[str, dict[str, Decision]] = {"time": {}, "cycles": {}, "both": {}}
+        for arm in self._candidates:
+            in_time = rule.decide(self._pairs(arm), self._pairs(control) if control else None)
+            in_cycles = in_time
+            if any(self._pairs(arm, cycles=True)):
+                beside = self._pairs(control, cycles=True) if control else None
+                in_cycles = rule.decide(self._pairs(arm, cycles=True), beside)
+            found["time"][arm.name], found["cycles"][arm.name] = in_time, in_cycles
+            found["both"][arm.name] = agree(in_time, in_cycles)
+        return found
+
+    def _record(
+        self,
+        decided: dict[str, dict[str, Decision]],
+        stopped: str,
+        seconds: float,
+        setup: float,
+    ) -> TimingRecord:
+        undecided = {arm.name: Decision.UNDECIDED for arm in self._candidates}
+        control = self._pairs(self._control) if self._control else None
+        names = [arm.name for arm in self._arms]
+        return TimingRecord(
+            baseline=self._baseline.name,
+            candidates=tuple(arm.name for arm in self._candidates),
+            control=self._control.name if self._control else "",
+            judged_cache=self._cache,
+            calls=self._calls,
+            replayed=self._replayed,
+            samples_per_round=self._samples,
+            shared=self._shared,
+            rounds=tuple(self._rounds),
+            opened=self._opened,
+            launch_us={name: tuple(times) for name, times in self._launch_us.items()},
+            decisions=decided["both"] or undecided,
+            decisions_in_time=decided["time"] or undecided,
+            decisions_in_cycles=decided["cycles"] or undecided,
+            problems={name: problems(self._rounds, name, self._baseline.name, self._cache) for name in names},
+            warnings={name: warnings(self._rounds, name, self._cache) for name in names},
+            margin=self._plan.rule.widened(control),
+            alpha=self._plan.rule.alpha,
+            arms_us=self._arms_us,
+            flush_us=self._flush_us,
+            warmup_us=self._warmup_us,
+            wall_seconds=seconds,
+            setup_seconds=setup,
+            stopped=stopped,
+        )

@@ -1,0 +1,110 @@
+"""Judging recorded runs anew: another baseline, another candidate, other thresholds."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from matrix.errors import UsageError
+from matrix.judging.decision import exit_code
+from matrix.judging.expectations import read_expectations
+from matrix.judging.judge import judge
+from matrix.judging.releases import release_expectations
+from matrix.judging.waivers import waive
+from matrix.storage.runfolder import load_all
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from matrix.errors import ExitCode
+    from matrix.judging.thresholds import Thresholds
+    from matrix.judging.waivers import Waiver
+    from matrix.storage.runfolder import RunFolder
+
+
+@contextmanager
+def garbage_uncollected() -> Iterator[None]:
+    """Millions of records live to the end and hold no cycles: no search for garbage among them."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@garbage_uncollected()
+def judge_again(
+    run_dirs: Sequence[Path],
+    baseline: str,
+    candidates: Sequence[str],
+    thresholds: Thresholds,
+    waivers: Sequence[Waiver] = (),
+) -> tuple[RunFolder, ExitCode]:
+    """The runs as one, with new verdicts; of a cell that several hold, the newest run's counts.
+
+    Raises :class:`UsageError` where an environment is in none of the runs.
+    """
+    runs = load_all(run_dirs, judged=False)
+    known = {name: entry for run in runs for name, entry in run.environments.items()}
+    names = {name: _full_id(name, known) for name in (baseline, *candidates)}
+    expectations = {
+        case["name"]: (*read_expectations(case["expectations"], case=case["name"]), *release_expectations())
+        for run in runs
+        for case in run.meta["cases"]
+    }
+    cells = [cell for run in runs for cell in run.cells]
+    kernels = list({(k.cell_id, k.kernel, k.index): k for run in runs for k in run.kernels}.values())
+    timings = [arm for run in runs for arm in run.timings]
+    dimensions = list({(d.cell_id, d.dimension): d for run in runs for d in run.dimensions}.values())
+    judged = judge(
+        cells,
+        kernels,
+        run_id=runs[-1].run_id,
+        baseline=names[baseline],
+        candidates=[names[name] for name in candidates],
+        expectations=expectations,
+        thresholds=thresholds,
+        timings=timings,
+        dimensions=dimensions,
+    )
+    verdicts = waive(judged, waivers)
+    request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": list(names.values())[1:]}
+    meta = {**runs[-1].meta, "environments": list(known.values()), "request": request, **_whereabouts(runs, known)}
+    merged = replace(
+        runs[-1],
+        meta=meta,
+        cells=cells,
+        kernels=kernels,
+        verdicts=verdicts,
+        dimensions=dimensions,
+        timings=timings,
+    )
+    return merged, exit_code(verdicts)
+
+
+def _whereabouts(runs: Sequence[RunFolder], environments: Iterable[str]) -> dict[str, Any]:
+    """Where each environment ran and which case files it had: of one run the same for all, of several perhaps not."""
+    if len(runs) == 1:
+        return {}
+    held = {name: [run for run in runs if name in run.environments] for name in environments}
+    places = {
+        name: [{"host": run.host, "gpus": run.meta.get("gpus") or ()} for run in own] for name, own in held.items()
+    }
+    sources: dict[str, dict[str, str]] = {}
+    for name, own in held.items():
+        for case in (case for run in own for case in run.meta["cases"]):
+            sources.setdefault(case["name"], {})[name] = case.get("digest", "")
+    return {"places": places, "sources": sources}
+
+
+def _full_id(name: str, known: Collection[str]) -> str:
+    ids = list(known)
+    found = [each for each in ids if each == name] or [each for each in ids if each.startswith(f"triton{name}-")]
+    if len(found) != 1:
+        raise UsageError(f"environment {name!r} is not in these runs", hint=f"they hold: {', '.join(ids)}")
+    return found[0]

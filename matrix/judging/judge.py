@@ -1,0 +1,291 @@
+"""The candidate against the baseline: one verdict row per target, case, params and stage.
+
+What is planned for one side and has no record on the other is incomplete; so is a compiled cell without
+evidence, and a timed cell without arms. A case that does not import fails once, at the import stage: its later
+stages adopt that outcome.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from matrix.judging.arm_pairs import ArmPairs
+from matrix.judging.changes import Change, Direction, encode
+from matrix.judging.expectations import concerns
+from matrix.judging.family import examine
+from matrix.judging.findings import number
+from matrix.judging.judgement import Judgement, Side, judge_spot
+from matrix.judging.kernel_pairs import same_launches
+from matrix.judging.kinds import kind_of
+from matrix.judging.speed import Speed, SpeedComparison, TimedPair, compare_speed, problems_of
+from matrix.model import CPU, Outcome, Stage, Target
+from matrix.records import Tuning, Verdict, VerdictRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from matrix.case import Expect
+    from matrix.judging.arm_pairs import ArmPair
+    from matrix.judging.thresholds import Thresholds
+    from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord
+
+NOTHING_RUN = "nothing_run"
+_PINNED, _RETUNED = f"tuning={Tuning.PINNED}", f"tuning={Tuning.RETUNED}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Whose verdicts these are."""
+
+    run_id: str
+    baseline: str
+    candidate: str
+
+
+class Spot(NamedTuple):
+    """What two environments have in common: where one verdict is given."""
+
+    case: str
+    target: str
+    params: str
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One environment's records, by spot; ``imports`` by case."""
+
+    cells: dict[Spot, CellRecord]
+    kernels: dict[Spot, list[KernelRecord]]
+    dimensions: dict[Spot, list[DimensionRecord]]
+    imports: dict[str, CellRecord]
+    versions: set[str] = field(default_factory=set)  # of Triton: one, unless runs of several hosts are judged as one
+    sides: dict[Spot, Side] = field(default_factory=dict)  # as far as they were asked for
+    ordered: list[Spot] = field(default_factory=list)  # likewise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What verdicts are given by, beside the two sides' own records."""
+
+    expectations: Mapping[str, Sequence[Expect]]
+    thresholds: Thresholds
+    pairs: ArmPairs
+    timed: Mapping[Spot, TimedPair] = field(default_factory=dict)
+
+
+def judge(  # noqa: PLR0913 - everything that a run knows
+    cells: Sequence[CellRecord],
+    kernels: Sequence[KernelRecord],
+    *,
+    run_id: str,
+    baseline: str,
+    candidates: Sequence[str],
+    expectations: Mapping[str, Sequence[Expect]],
+    thresholds: Thresholds,
+    timings: Sequence[ArmRecord] = (),
+    dimensions: Sequence[DimensionRecord] = (),
+) -> list[VerdictRecord]:
+    """Every candidate against the baseline, with findings numbered. Environments go by their id.
+
+    Of several records of one cell and stage the last one counts. A candidate that nobody ran, with nothing
+    on the baseline's side either, still gets one incomplete row.
+    """
+    arms = _arms((baseline, *candidates), cells, kernels, dimensions)
+    rules = Rules(expectations=expectations, thresholds=_one_object(thresholds), pairs=ArmPairs(timings))
+    rows: list[VerdictRecord] = []
+    for candidate in candidates:
+        place = Place(run_id=run_id, baseline=baseline, candidate=candidate)
+        rows += _candidate_rows(place, arms[baseline], arms[candidate], rules)
+    return number(rows)
+
+
+@functools.lru_cache(maxsize=16)
+def _one_object(thresholds: Thresholds) -> Thresholds:
+    """What is compared by the same thresholds is remembered by that object (matrix.judging.kernel_pairs)."""
+    return thresholds
+
+
+def _candidate_rows(place: Place, baseline: Arm, candidate: Arm, rules: Rules) -> list[VerdictRecord]:
+    spots = _spots(baseline, candidate)
+    if not spots:
+        return [_row(place, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
+    rules = replace(rules, timed=_timed(place, spots, rules))
+    rows = []
+    foreseen: dict[str, Sequence[Expect]] = {}
+    for spot in spots:
+        one, other = _side(baseline, spot), _side(candidate, spot)
+        if spot.case not in foreseen:
+            foreseen[spot.case] = _foreseen(rules.expectations.get(spot.case, ()), baseline, candidate)
+        expectations = foreseen[spot.case]
+        if spot.stage != Stage.TIMING:
+            judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds)
+            rows.append(_row(place, spot, judgement, one, other))
+            continue
+        speed = _speed(spot, rules)
+        judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds, speed=speed)
+        if not one.outcome is other.outcome is Outcome.PASSED:
+            speed = _untimed(judgement)
+        unchanged = _unchanged(baseline, candidate, spot)
+        rows.append(_row(place, spot, judgement, one, other, speed, unchanged=unchanged))
+    return rows
+
+
+def _spots(baseline: Arm, candidate: Arm) -> list[Spot]:
+    """Of both, in order; the baseline's own are put in order once for all candidates."""
+    if not baseline.ordered:
+        baseline.ordered.extend(sorted(baseline.cells, key=_in_order))
+    if candidate.cells.keys() == baseline.cells.keys():
+        return baseline.ordered
+    return sorted({*baseline.cells, *candidate.cells}, key=_in_order)
+
+
+def _foreseen(expectations: Sequence[Expect], baseline: Arm, candidate: Arm) -> Sequence[Expect]:
+    """Those that speak about one of the two releases: of what is known of releases, few do."""
+    versions = baseline.versions | candidate.versions
+    return [each for each in expectations if any(concerns(each, version) for version in versions)]
+
+
+def _timed(place: Place, spots: Sequence[Spot], rules: Rules) -> dict[Spot, TimedPair]:
+    """Every timed pair of this comparison; those without a problem are tested together."""
+    found: dict[Spot, ArmPair] = {}
+    for spot in spots:
+        if spot.stage == Stage.TIMING:
+            where = {"case": spot.case, "target": spot.target, "params": spot.params}
+            pair = rules.pairs.find(place.baseline, place.candidate, **where)
+            if pair is not None:
+                found[spot] = pair
+    sound = [spot for spot, pair in found.items() if not problems_of(pair)]
+    tests = dict(zip(sound, examine([found[spot] for spot in sound], rules.thresholds), strict=True))
+    return {spot: TimedPair(pair=pair, test=tests.get(spot)) for spot, pair in found.items()}
+
+
+def _speed(spot: Spot, rules: Rules) -> SpeedComparison:
+    """Whether or not both sides were timed: only then it counts."""
+    alike = None
+    if _RETUNED in spot.params:
+        alike = rules.timed.get(spot._replace(params=spot.params.replace(_RETUNED, _PINNED)))
+    return compare_speed(rules.timed.get(spot), alike, rules.thresholds)
+
+
+def _unchanged(baseline: Arm, candidate: Arm, spot: Spot) -> bool:
+    """Whether both sides launch the same machine code alike: a negative control. Not where each side tuned anew."""
+    params = spot.params.removesuffix(f",{_PINNED}")
+    code = Spot(spot.case, spot.target, params, Stage.COMPILE)
+    return same_launches(baseline.kernels.get(code, ()), candidate.kernels.get(code, ()))
+
+
+def _untimed(judgement: Judgement) -> SpeedComparison:
+    """Where outcomes decide, nothing was timed that counts."""
+    speed = Speed.INVALID if judgement.changes[0].reason_code == Outcome.INVALID else Speed.NOT_RUN
+    return SpeedComparison(verdict=judgement.verdict, changes=(), speed=speed)
+
+
+def _nothing_run() -> Judgement:
+    change = Change(reason_code=NOTHING_RUN, direction=Direction.NEUTRAL, severity=9, text="nothing was run")
+    return Judgement(verdict=Verdict.INCOMPLETE, changes=(change,))
+
+
+def _arms(
+    names: Iterable[str],
+    cells: Iterable[CellRecord],
+    kernels: Iterable[KernelRecord],
+    dimensions: Iterable[DimensionRecord],
+) -> dict[str, Arm]:
+    """Every environment's records, each table gone through once."""
+    arms = {name: Arm(cells={}, kernels=defaultdict(list), dimensions=defaultdict(list), imports={}) for name in names}
+    for cell in cells:
+        if arm := arms.get(cell.environment):
+            arm.cells[Spot(cell.case, cell.target, cell.params, cell.stage)] = cell
+            arm.versions.add(cell.triton_version)
+            if cell.stage == Stage.IMPORT:
+                arm.imports[cell.case] = cell
+    for kernel in kernels:
+        if arm := arms.get(kernel.environment):
+            arm.kernels[Spot(kernel.case, kernel.target, kernel.params, Stage.COMPILE)].append(kernel)
+    for row in dimensions:
+        if arm := arms.get(row.environment):
+            arm.dimensions[Spot(row.case, row.target, row.params, Stage.CORRECTNESS)].append(row)
+    return arms
+
+
+def _side(arm: Arm, spot: Spot) -> Side:
+    """Made once: the baseline's is asked for by every candidate."""
+    side = arm.sides.get(spot)
+    if side is None:
+        side = arm.sides[spot] = _new_side(arm, spot)
+    return side
+
+
+def _new_side(arm: Arm, spot: Spot) -> Side:
+    cell = arm.cells.get(spot)
+    imported = arm.imports.get(spot.case)
+    outcome = _OUTCOMES[cell.outcome] if cell else None
+    if imported and imported.outcome != Outcome.PASSED and outcome in (None, Outcome.NOT_RUN, Outcome.IMPORT_ERROR):
+        return Side(outcome=Outcome(imported.outcome), stage=Stage.IMPORT, cell=imported, kernels=())
+    return Side(
+        outcome=outcome,
+        stage=spot.stage,
+        cell=cell,
+        kernels=arm.kernels.get(spot, ()),
+        dimensions=arm.dimensions.get(spot, ()),
+    )
+
+
+def _row(
+    place: Place,
+    spot: Spot,
+    judgement: Judgement,
+    baseline: Side | None,
+    candidate: Side | None,
+    speed: SpeedComparison | None = None,
+    *,
+    unchanged: bool | None = None,
+) -> VerdictRecord:
+    first = judgement.changes[0]
+    return VerdictRecord(
+        run_id=place.run_id,
+        baseline=place.baseline,
+        candidate=place.candidate,
+        case=spot.case,
+        target=spot.target,
+        params=spot.params,
+        stage=spot.stage,
+        verdict=judgement.verdict,
+        reason_code=str(first.reason_code),
+        kind=str(kind_of(str(first.reason_code), first.stage or spot.stage)),
+        change=first.said,
+        baseline_value=first.baseline_value,
+        candidate_value=first.candidate_value,
+        severity=first.signed_severity or (first.severity if judgement.verdict in _GRAVE else 0),
+        known=judgement.known.reason if judgement.known else "",
+        link=judgement.known.link if judgement.known else "",
+        kernel=first.kernel,
+        baseline_cell_id=_cell_id(baseline),
+        candidate_cell_id=_cell_id(candidate),
+        detail=encode(judgement.changes),
+        negative_control=unchanged,
+        **(speed.columns() if speed else {}),
+    )
+
+
+# Neither better nor worse, and still more to look at than code that merely changed.
+_GRAVE = (Verdict.INCOMPLETE, Verdict.UNEXPECTED_PASS)
+
+
+def _cell_id(side: Side | None) -> str:
+    return side.cell.cell_id if side and side.cell else ""
+
+
+_OUTCOMES = {str(outcome): outcome for outcome in Outcome}
+_TARGET_ORDER = (CPU, *(str(target) for target in Target))
+_STAGE_ORDER = tuple(str(stage) for stage in Stage)
+
+
+def _in_order(spot: Spot) -> tuple[str, int, int, str, str]:
+    stage = _STAGE_ORDER.index(spot.stage) if spot.stage in _STAGE_ORDER else len(_STAGE_ORDER)
+    target = _TARGET_ORDER.index(spot.target) if spot.target in _TARGET_ORDER else len(_TARGET_ORDER)
+    return spot.case, stage, target, spot.params, spot.target

@@ -1,0 +1,1 @@
+"""Runs over nights: the dataset, the series, and where a level changed."""

@@ -1,0 +1,84 @@
+"""Where a series over nights changed its level for good, and whether it has levels to speak of.
+
+Change points: exact segmentation by PELT (Killick, Fearnhead and Eckley 2012) with a cost of squared deviations of
+the logarithm, as ruptures computes it in C (``KernelCPD``, linear kernel). The penalty of a change is ``3 s^2 ln n``,
+with ``s`` the night-to-night noise of the series itself (1.4826 times the median absolute difference of neighbours,
+over the root of two; at least 0.1 %). Single nights are clipped to 2 ``s`` around the running median of five before:
+one bad night is no change. Both sides must hold for three nights, and a change under 1 % is not told.
+
+A series that jumps to and fro between two levels has no change point to find: it is said to be bimodal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from matrix.judging.statistics import is_bimodal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+FEWEST_NIGHTS = 3  # on each side of a change
+LEAST_CHANGE = 0.01
+_LEAST_NOISE = 0.001
+_PENALTY = 3.0
+_CLIP = 2.0
+_MOST_CROSSINGS = 2
+
+
+def change_points(values: Sequence[float]) -> list[int]:
+    """The places at which a new level begins. Values are positive, one a night, oldest first."""
+    if len(values) < 2 * FEWEST_NIGHTS:
+        return []
+    import ruptures  # noqa: PLC0415 - takes a second to import, and most runs have no history
+
+    logs = np.log(np.asarray(values, dtype=float))
+    noise = _noise(logs)
+    signal = _clipped(logs, _CLIP * noise)
+    penalty = _PENALTY * noise**2 * math.log(len(signal))
+    found = ruptures.KernelCPD(kernel="linear", min_size=FEWEST_NIGHTS).fit(signal).predict(pen=penalty)
+    return _apart(signal, [int(place) for place in found[:-1]])
+
+
+def flips(values: Sequence[float]) -> bool:
+    """Whether a series jumps to and fro between two levels, more often than a change and its repair would."""
+    if not is_bimodal(values) and len(set(values)) != 2:  # two exact values are no two groups of samples
+        return False
+    data = np.asarray(values, dtype=float)
+    above = data > (data.min() + data.max()) / 2
+    return int(np.count_nonzero(above[1:] != above[:-1])) > _MOST_CROSSINGS
+
+
+def _noise(logs: NDArray[np.float64]) -> float:
+    """Of one night against the next, changes of level left out by the median."""
+    steps = np.abs(np.diff(logs))
+    return max(_LEAST_NOISE, 1.4826 * float(np.median(steps)) / math.sqrt(2))
+
+
+def _clipped(logs: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
+    """Single nights drawn towards the running median of five; a level that lasts three nights stays."""
+    from scipy.ndimage import median_filter  # noqa: PLC0415 - as for ruptures
+
+    middle: NDArray[np.float64] = median_filter(logs, size=5, mode="nearest")
+    clipped: NDArray[np.float64] = np.clip(logs, middle - reach, middle + reach)
+    return clipped
+
+
+def _apart(signal: NDArray[np.float64], places: Sequence[int]) -> list[int]:
+    """Without the changes that are too small to tell, the smallest first: its neighbours then have more to stand on."""
+    kept = list(places)
+    while kept:
+        edges = [0, *kept, len(signal)]
+        levels = [float(np.median(signal[a:b])) for a, b in itertools.pairwise(edges)]
+        steps = [abs(b - a) for a, b in itertools.pairwise(levels)]
+        least = int(np.argmin(steps))
+        if steps[least] >= math.log1p(LEAST_CHANGE):
+            break
+        del kept[least]
+    return kept

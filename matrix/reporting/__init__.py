@@ -1,0 +1,1 @@
+"""What people read: the HTML page, the sign-off page, JUnit XML, Markdown, the terminal."""

@@ -1,0 +1,1 @@
+"""A run, from request to run folder: the plan, the workers, what they return."""

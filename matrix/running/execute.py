@@ -1,0 +1,285 @@
+"""From planned work to parts: what the cache holds is taken from it, the pool does the rest.
+
+Every result goes into the cache before anything else is done with it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matrix.model import CPU, Outcome, Stage
+from matrix.running.plan import CaseInfo, Collected, PlannedCell
+from matrix.running.pool import Lane, Pool, Result, Task
+from matrix.storage.artifacts import Artifacts
+from matrix.storage.cache import Cache, key_of, lasting, worker_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from matrix.running.process import WorkerSpec
+    from matrix.running.workers import WorkerHome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds that a worker may stay silent on one request before it is killed."""
+
+    collect: float = 120.0
+    compile: float = 120.0
+    interpret: float = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one planned cell came to: parts (one, or one an autotune configuration), and when."""
+
+    planned: PlannedCell
+    parts: tuple[dict[str, Any], ...]
+    started_at: datetime.datetime
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Where work is done: the pool's size, the cache, the artefact store, folders, limits."""
+
+    slots: int
+    cache: Cache
+    artifacts: Artifacts
+    scratch: Path
+    timeouts: Timeouts
+    # Start-up seconds of workers end up here, for the benchmark and the run's own account.
+    start_seconds: list[float]
+    say: Callable[[str], None]
+
+    @classmethod
+    def make(
+        cls,
+        scratch: Path,
+        *,
+        store: Path,
+        slots: int,
+        timeouts: Timeouts | None = None,
+        say: Callable[[str], None] = print,
+    ) -> Bench:
+        """A bench in the folder ``scratch``; what it finds out is kept in ``store``."""
+        (scratch / "spool").mkdir()
+        return cls(
+            slots=slots,
+            cache=Cache(store / "cache"),
+            artifacts=Artifacts(store / "artifacts"),
+            scratch=scratch,
+            timeouts=timeouts or Timeouts(),
+            start_seconds=[],
+            say=say,
+        )
+
+    @property
+    def spool(self) -> Path:
+        return self.scratch / "spool"
+
+
+def collect(
+    bench: Bench,
+    homes: Mapping[str, WorkerHome],
+    locks: Mapping[str, str],
+    files: Sequence[Path],
+    tick: Callable[[], None],
+) -> list[Collected]:
+    """Every case file in every environment, environment by environment in the order given."""
+    found: dict[tuple[str, Path], dict[str, Any]] = {}
+    lanes: list[Lane] = []
+    for environment, home in homes.items():
+        lane = Lane(spec=home.spec("collect"), tasks=deque())
+        for path in files:
+            known = _known_collection(bench.cache, locks[environment], path)
+            if known is not None:
+                found[environment, path] = known
+                tick()
+            else:
+                request = {"op": "collect", "path": str(path)}
+                lane.tasks.append(Task(key=str(path), request=request, timeout_s=bench.timeouts.collect))
+        lanes.append(lane)
+    for result in Pool(slots=bench.slots, logs=bench.scratch).run(lanes):
+        path, part = Path(result.task.key), result.parts[-1]
+        found[result.spec.environment, path] = part
+        # A failed import may be mended by something that is not in the file: look again next time.
+        if part["outcome"] == Outcome.PASSED:
+            bench.cache.put(_collect_key(locks[result.spec.environment], path), part)
+        tick()
+    return [_collected(name, path, found[name, path]) for name in homes for path in files]
+
+
+def known_collections(cache: Cache, environment: str, lock: str, files: Sequence[Path]) -> list[Collected]:
+    """What is known of the case files in an environment without starting anything."""
+    found = ((path, _known_collection(cache, lock, path)) for path in files)
+    return [_collected(environment, path, part) for path, part in found if part is not None]
+
+
+def _known_collection(cache: Cache, lock: str, path: Path) -> dict[str, Any] | None:
+    part: dict[str, Any] | None = cache.get(_collect_key(lock, path))
+    return part if part is not None and _unchanged(part["files"]) else None
+
+
+def _collect_key(lock: str, path: Path) -> str:
+    digest = key_of({"path": str(path), "text": path.read_text(errors="replace")})
+    return key_of({"collect": digest, "lock": lock, "worker": worker_digest()})
+
+
+def _unchanged(files: Mapping[str, str]) -> bool:
+    try:
+        return all(hashlib.sha256(Path(name).read_bytes()).hexdigest() == digest for name, digest in files.items())
+    except OSError:
+        return False
+
+
+def _collected(environment: str, path: Path, part: dict[str, Any]) -> Collected:
+    cases = tuple(
+        CaseInfo(
+            name=case["name"],
+            path=path,
+            points=case["points"],
+            targets=tuple(case["targets"]),
+            triton=case["triton"],
+            tags=tuple(case["tags"]),
+            expectations=tuple(case["expectations"]),
+            files=part["files"],
+        )
+        for case in part.get("cases", ())
+    )
+    return Collected(
+        environment=environment,
+        path=path,
+        outcome=part["outcome"],
+        reason=part["reason"],
+        detail=part["detail"],
+        seconds=part["seconds"],
+        cases=cases,
+    )
+
+
+def measure(
+    bench: Bench,
+    homes: Mapping[str, WorkerHome],
+    locks: Mapping[str, str],
+    planned: Iterable[PlannedCell],
+    tick: Callable[[], None],
+) -> list[Measured]:
+    """Every planned cell, in the order planned."""
+    order = list(planned)
+    done: dict[str, Measured] = {}
+    lanes: dict[WorkerKey, Lane] = {}
+    waiting: dict[str, tuple[PlannedCell, str]] = {}
+    for cell in order:
+        name = _name(cell)
+        key = cell_key(cell, locks[cell.cell.environment], homes[cell.cell.environment])
+        if cell.outcome:
+            done[name] = known(cell)
+        elif (measured := _from_cache(bench, cell, key)) is not None:
+            done[name] = measured
+        else:
+            waiting[name] = (cell, key)
+            lane_key = WorkerKey(cell.cell.environment, str(cell.stage), cell.cell.target)
+            lane = lanes.setdefault(lane_key, _lane(homes[cell.cell.environment], lane_key))
+            lane.tasks.append(_task(bench, name, cell))
+            continue
+        tick()
+    for result in Pool(slots=bench.slots, logs=bench.scratch).run(list(lanes.values())):
+        cell, key = waiting[result.task.key]
+        done[result.task.key] = _take(bench, cell, key, result)
+        tick()
+    for lane in lanes.values():
+        bench.start_seconds.extend(lane.start_seconds)
+    return [done[_name(cell)] for cell in order]
+
+
+@dataclass(frozen=True)
+class WorkerKey:
+    """What tells lanes apart."""
+
+    environment: str
+    stage: str
+    target: str
+
+
+def _lane(home: WorkerHome, key: WorkerKey) -> Lane:
+    spec: WorkerSpec = home.spec(key.stage, "" if key.target == CPU else key.target)
+    return Lane(spec=spec, tasks=deque())
+
+
+def _name(planned: PlannedCell) -> str:
+    return f"{planned.stage} {planned.cell.id}"
+
+
+def _task(bench: Bench, name: str, planned: PlannedCell) -> Task:
+    request = {
+        "op": str(planned.stage),
+        "path": str(planned.case.path),
+        "case": planned.case.name,
+        "params": dict(planned.params),
+        "spool": str(bench.spool),
+        "configs": planned.configs,
+    }
+    limit = bench.timeouts.compile if planned.stage is Stage.COMPILE else bench.timeouts.interpret
+    return Task(key=name, request=request, timeout_s=limit)
+
+
+def cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:
+    """What the result depends on: the lock (ptxas included), all sources, the point, the target, our worker.
+
+    The variables that an environment declares are in its lock's digest. The caller's own are not part of it:
+    those that steer Triton or Python never reach a worker.
+    """
+    return key_of(
+        {
+            "stage": planned.stage,
+            "lock": lock,
+            # Code that a traceback or a line table names lies where it lies: the paths are part of it.
+            "files": dict(planned.case.files),
+            "case": planned.case.name,
+            "params": dict(planned.params),
+            "configs": planned.configs,
+            "start": home.spec(str(planned.stage), _target(planned)).start.get("profile"),
+            "worker": worker_digest(),
+        }
+    )
+
+
+def _target(planned: PlannedCell) -> str:
+    return "" if planned.cell.target == CPU else planned.cell.target
+
+
+def known(planned: PlannedCell) -> Measured:
+    """A cell whose outcome is known without running anything."""
+    part = {"config": "", "outcome": planned.outcome, "reason": planned.reason, "detail": "", "seconds": 0.0}
+    now = datetime.datetime.now(datetime.UTC)
+    return Measured(planned=planned, parts=({**part, "kernels": []},), started_at=now, cached=False)
+
+
+def _from_cache(bench: Bench, planned: PlannedCell, key: str) -> Measured | None:
+    entry = bench.cache.get(key)
+    if entry is None or not bench.artifacts.holds(_digests(entry["parts"])):
+        return None
+    started = datetime.datetime.fromisoformat(entry["started_at"])
+    return Measured(planned=planned, parts=tuple(entry["parts"]), started_at=started, cached=True)
+
+
+def _take(bench: Bench, planned: PlannedCell, key: str, result: Result) -> Measured:
+    """Keep a fresh result: artefacts first, so that a cached entry never points at nothing."""
+    parts = list(result.parts)
+    bench.artifacts.take(bench.spool, _digests(parts))
+    seconds = sum(part["seconds"] for part in parts)
+    started = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=seconds)
+    if lasting(parts):
+        bench.cache.put(key, {"started_at": started.isoformat(), "parts": parts})
+    return Measured(planned=planned, parts=result.parts, started_at=started, cached=False)
+
+
+def _digests(parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    found = (kernel["artifacts"].values() for part in parts for kernel in part["kernels"])
+    return sorted({digest for digests in found for digest in digests})

@@ -1,0 +1,268 @@
+"""What is to run: case files, the cells they hold in each environment, and what will not run and why.
+
+Pure but for looking for files: nothing here starts a process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_never
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from matrix.errors import UsageError
+from matrix.gpus.fuzz import FUZZ, replayed
+from matrix.model import CPU, Cell, Outcome, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+# The stages that a host without a GPU can run, and where: compile for every target, the others on the CPU.
+HOST_STAGES = (Stage.IMPORT, Stage.COMPILE, Stage.INTERPRET)
+GPU_STAGES = (Stage.CORRECTNESS, Stage.TIMING, Stage.COUNTERS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for, resolved: environment ids, targets, case files, globs."""
+
+    baseline: str
+    candidates: tuple[str, ...]
+    targets: tuple[str, ...]
+    case_files: tuple[Path, ...]
+    cases: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = HOST_STAGES
+    # Of the targets, those that this host has a GPU of: where correctness and timing run.
+    gpu_targets: tuple[str, ...] = ()
+    # Of a kernel that tunes itself, how many configurations are compiled; 0: all.
+    configs: int = 0
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        return (self.baseline, *self.candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseInfo:
+    """One case as an environment's worker described it."""
+
+    name: str
+    path: Path
+    points: Mapping[str, Sequence[Mapping[str, Any]]]
+    targets: tuple[str, ...]
+    triton: str
+    tags: tuple[str, ...]
+    expectations: tuple[Mapping[str, Any], ...]
+    files: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """A case file in one environment: its cases, or why there are none."""
+
+    environment: str
+    path: Path
+    outcome: str
+    reason: str
+    detail: str
+    seconds: float
+    cases: tuple[CaseInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCell:
+    """One cell at one stage. A given ``outcome`` means that nothing has to run to know it."""
+
+    cell: Cell
+    stage: Stage
+    case: CaseInfo
+    params: Mapping[str, Any]
+    configs: int = 0
+    outcome: str = ""
+    reason: str = ""
+
+
+def not_run(request: Request) -> list[dict[str, str]]:
+    """The stages that a run of this request leaves out, wholly or for some targets, and why."""
+    found = ((stage, _absence_of(stage, request)) for stage in Stage)
+    rows = [{"what": str(stage), "why": why} for stage, why in found if why]
+    if request.configs and Stage.COMPILE in request.stages:
+        why = f"the first {request.configs} of each kernel that tunes itself were asked for"
+        rows.append({"what": "further autotune configurations", "why": why})
+    return rows
+
+
+def _absence_of(stage: Stage, request: Request) -> str:
+    if stage in GPU_STAGES and not request.gpu_targets:
+        return "this host has no GPU of a target that was asked for"
+    if stage not in request.stages:
+        return "not among the stages asked for"
+    without = [target for target in request.targets if target not in request.gpu_targets]
+    return f"this host has no GPU of {', '.join(without)}" if stage in GPU_STAGES and without else ""
+
+
+def find_case_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Every case file under ``paths`` (files or folders), sorted; names with a leading ``_`` are helpers.
+
+    Raises :class:`UsageError` naming every path that is not there.
+    """
+    found: dict[Path, None] = {}
+    missing = []
+    for path in paths:
+        if path.is_dir():
+            files = (f for f in sorted(path.rglob("*.py")) if not _is_helper(f.relative_to(path)))
+            found.update(dict.fromkeys(file.resolve() for file in files))
+        elif path.is_file():
+            found[path.resolve()] = None
+        else:
+            missing.append(str(path))
+    if missing:
+        raise UsageError(f"no such case file or folder: {', '.join(missing)}", hint="see --kernels")
+    return tuple(found)
+
+
+def _is_helper(path: Path) -> bool:
+    return path.name == "conftest.py" or any(part.startswith(("_", ".")) for part in path.parts)
+
+
+def check_names(collected: Iterable[Collected]) -> None:
+    """Raise :class:`UsageError` where two case files hold a case of one name: their cells could not be told apart."""
+    owners: dict[str, dict[Path, None]] = {}
+    for item in collected:
+        for case in item.cases:
+            owners.setdefault(case.name, {})[case.path] = None
+    clashes = {name: paths for name, paths in owners.items() if len(paths) > 1}
+    if clashes:
+        lines = [f"case {name!r} is in {' and in '.join(map(str, paths))}" for name, paths in clashes.items()]
+        raise UsageError("\n".join(lines), hint="rename one, or leave ours out with --no-builtin")
+
+
+def selected_names(collected: Sequence[Collected], request: Request) -> set[str]:
+    """The selected cases. Raises :class:`UsageError` where globs were given and none matches anything."""
+    names = selected_cases(collected, request)
+    if request.cases and not names:
+        known = sorted({case.name for item in collected for case in item.cases})
+        near = difflib.get_close_matches(request.cases[0].strip("*"), known, n=3)
+        hint = f"did you mean {', '.join(near)}?" if near else f"cases are: {', '.join(known[:12])} ..."
+        raise UsageError(f"no case matches {', '.join(map(repr, request.cases))}", hint=hint)
+    return names
+
+
+def cells_of(
+    environment: str, triton_version: str, collected: Iterable[Collected], request: Request
+) -> Iterator[PlannedCell]:
+    """The cells of one environment at the stages after import, in case file order."""
+    for item in collected:
+        for case in item.cases:
+            for stage in _stages(request):
+                for target in _targets(stage, request):
+                    yield from _points(environment, triton_version, case, stage, target, request)
+
+
+def _stages(request: Request) -> list[Stage]:
+    """The stages asked for, and correctness before timing in any case."""
+    wanted = {*request.stages, *((Stage.CORRECTNESS,) if Stage.TIMING in request.stages else ())}
+    return [stage for stage in Stage if stage in wanted]
+
+
+def _targets(stage: Stage, request: Request) -> Sequence[str]:
+    """Where a stage runs. Counters follow from verdicts and are not planned."""
+    match stage:
+        case Stage.COMPILE:
+            return request.targets
+        case Stage.INTERPRET:
+            return (CPU,)
+        case Stage.CORRECTNESS | Stage.TIMING:
+            return request.gpu_targets
+        case Stage.IMPORT | Stage.COUNTERS:
+            return ()
+        case _:
+            assert_never(stage)
+
+
+def _points(
+    environment: str, version: str, case: CaseInfo, stage: Stage, target: str, request: Request
+) -> Iterator[PlannedCell]:
+    why = _absence(case, version, target)
+    for params in _points_of(case, stage, request):
+        cell = Cell.of(environment, target, case.name, params)
+        if selected(cell, request.cases):
+            outcome = str(Outcome.UNSUPPORTED) if why else ""
+            yield PlannedCell(
+                cell=cell,
+                stage=stage,
+                case=case,
+                params=params,
+                configs=request.configs if stage is Stage.COMPILE else 0,
+                outcome=outcome,
+                reason=why,
+            )
+
+
+def _points_of(case: CaseInfo, stage: Stage, request: Request) -> list[Mapping[str, Any]]:
+    """The case's points at a stage. What is timed must be right: correctness has the timing's points too."""
+    own = list(case.points.get(stage, ())) if stage in request.stages else []
+    if stage is Stage.CORRECTNESS and Stage.TIMING in request.stages:
+        own += [point for point in case.points.get(Stage.TIMING, ()) if point not in own]
+    return own + (_fuzzed(case, request.cases) if stage is Stage.CORRECTNESS else [])
+
+
+def _fuzzed(case: CaseInfo, globs: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Fuzzed points that were asked for by their cell ids, to be replayed."""
+    ids = [glob.rsplit("/", 1)[-1].partition(":") for glob in globs if f"{FUZZ}=" in glob]
+    found = (replayed(params, case.points.get(Stage.CORRECTNESS, ())) for name, _, params in ids if name == case.name)
+    return [point for point in found if point]
+
+
+def _absence(case: CaseInfo, version: str, target: str) -> str:
+    """Why the case does not exist here; empty where it does."""
+    if case.targets and target != CPU and target not in case.targets:
+        return f"the case is for {', '.join(case.targets)}"
+    if case.triton and not _satisfies(version, case.triton):
+        return f"the case is for Triton {case.triton}"
+    return ""
+
+
+def _satisfies(version: str, specifier: str) -> bool:
+    try:
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return True
+
+
+def selected(cell: Cell, globs: Sequence[str]) -> bool:
+    """Whether any glob matches the case name, ``case:params`` or the whole cell id; no globs select all."""
+    names = (cell.case, cell.point, cell.id)
+    return not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
+
+
+def selected_cases(collected: Iterable[Collected], request: Request) -> set[str]:
+    """Names of the cases of which at least one cell is selected, whatever its stage.
+
+    A file that imported nowhere has told no names: it goes by its own.
+    """
+    items = list(collected)
+    told = {item.path for item in items if item.cases}
+    names = {
+        item.path.stem
+        for item in items
+        if item.path not in told and selected(Cell.of(item.environment, CPU, item.path.stem, {}), request.cases)
+    }
+    return names | {
+        case.name
+        for item in items
+        for case in item.cases
+        if any(selected(cell, request.cases) for cell in _all_cells(item.environment, case, request))
+    }
+
+
+def _all_cells(environment: str, case: CaseInfo, request: Request) -> Iterator[Cell]:
+    yield Cell.of(environment, CPU, case.name, {})
+    for points in (*case.points.values(), _fuzzed(case, request.cases)):
+        for params in points:
+            for target in (CPU, *request.targets):
+                yield Cell.of(environment, target, case.name, params)

@@ -1,0 +1,1 @@
+"""What a user declares: the configuration and its environments."""

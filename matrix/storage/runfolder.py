@@ -1,0 +1,145 @@
+"""A finished run, read back from its folder: run.json, the tables and the stored code.
+
+Nothing here needs the machine that made the run, so a report can be rendered anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from matrix.errors import StorageError
+from matrix.judging.arm_pairs import ArmPairs
+from matrix.judging.thresholds import Thresholds
+from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, RoundRecord, VerdictRecord
+from matrix.storage.artifacts import Artifacts
+from matrix.storage.store import (
+    SCHEMA_VERSION,
+    read_cells,
+    read_dimensions,
+    read_evidence,
+    read_rounds,
+    read_timings,
+    read_verdicts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+R = TypeVar("R", KernelRecord, DimensionRecord)
+_RERUN = "the run was cut short or the file is not ours: repeat the run, it redoes only what is missing"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunFolder:
+    """One run: ``meta`` is run.json as it stands, the tables are typed records. What is looked up is indexed once."""
+
+    path: Path
+    meta: Mapping[str, Any]
+    cells: Sequence[CellRecord]
+    kernels: Sequence[KernelRecord]
+    verdicts: Sequence[VerdictRecord]
+    dimensions: Sequence[DimensionRecord] = ()
+    timings: Sequence[ArmRecord] = ()
+
+    @property
+    def run_id(self) -> str:
+        return str(self.meta["run_id"])
+
+    @property
+    def host(self) -> str:
+        """The machine's name as the run recorded it, or the run's id where it recorded none."""
+        named = dict(self.meta.get("host") or {}).get("name")
+        return str(named or next((cell.host for cell in self.cells if cell.host), self.run_id))
+
+    @cached_property
+    def environments(self) -> dict[str, Mapping[str, Any]]:
+        return {str(entry["id"]): entry for entry in self.meta.get("environments", ())}
+
+    @cached_property
+    def thresholds(self) -> Thresholds:
+        """What the run judged by; where it is older than one of them, today's."""
+        kept = dict(self.meta.get("thresholds") or {})
+        known = {field.name for field in fields(Thresholds)}
+        return Thresholds(**{name: value for name, value in kept.items() if name in known})
+
+    @cached_property
+    def pairs(self) -> ArmPairs:
+        """Who was timed with whom."""
+        return ArmPairs(self.timings)
+
+    @cached_property
+    def cells_by_id(self) -> Mapping[str, Mapping[str, CellRecord]]:
+        """By cell id, and by stage."""
+        found: dict[str, dict[str, CellRecord]] = defaultdict(dict)
+        for cell in self.cells:
+            found[cell.cell_id][cell.stage] = cell
+        return found
+
+    @cached_property
+    def kernels_by_cell(self) -> Mapping[str, Sequence[KernelRecord]]:
+        return _by_cell(self.kernels)
+
+    @cached_property
+    def dimensions_by_cell(self) -> Mapping[str, Sequence[DimensionRecord]]:
+        return _by_cell(self.dimensions)
+
+    def rounds(self, cells: Collection[str] | None = None) -> list[RoundRecord]:
+        """The raw samples of these cell ids, read anew at each call: only for who draws them."""
+        return read_rounds(self.path, cells)
+
+    def artifact(self, digest: str) -> str:
+        """The stored text whose bytes have this SHA-256.
+
+        Raises :class:`StorageError` where it is not stored or damaged.
+        """
+        return Artifacts(self.path / "artifacts").get(digest).decode("utf-8", errors="replace")
+
+
+def _by_cell(records: Iterable[R]) -> dict[str, list[R]]:
+    found: dict[str, list[R]] = defaultdict(list)
+    for record in records:
+        found[record.cell_id].append(record)
+    return found
+
+
+def load(path: Path, *, judged: bool = True) -> RunFolder:
+    """Read the run in this folder; :class:`StorageError` names the file that is missing, cut or foreign.
+
+    Without its verdicts where it is not ``judged``, or is to be judged anew.
+    """
+    return RunFolder(
+        path=path,
+        meta=_meta(path / "run.json"),
+        cells=read_cells(path),
+        kernels=read_evidence(path),
+        verdicts=read_verdicts(path) if judged else (),
+        dimensions=read_dimensions(path),
+        timings=read_timings(path),
+    )
+
+
+def load_all(paths: Sequence[Path], *, judged: bool = True) -> list[RunFolder]:
+    """Every run once, oldest first, even where two paths lead to the same run (``latest`` and its name)."""
+    runs = {run.run_id: run for run in (load(path, judged=judged) for path in paths)}
+    return sorted(runs.values(), key=lambda run: str(run.meta.get("started_at", "")))
+
+
+def _meta(path: Path) -> Mapping[str, Any]:
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        hint = "give the folder of a run, such as .matrix/runs/latest"
+        raise StorageError(f"{path.parent} is not a run folder: it has no {path.name}", hint=hint) from error
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path} cannot be read: {error}", hint=_RERUN) from error
+    if not isinstance(meta, dict) or "schema" not in meta or "run_id" not in meta:
+        raise StorageError(f"{path} is not a run's: it names no schema and run_id", hint=_RERUN)
+    if meta["schema"] != SCHEMA_VERSION:
+        hint = "read it with the triton-matrix that wrote it, or repeat the run"
+        raise StorageError(f"{path} has schema {meta['schema']!r}; this version reads {SCHEMA_VERSION}", hint=hint)
+    return meta
