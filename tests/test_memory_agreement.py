@@ -153,6 +153,38 @@ def test_the_process_after_a_crash_goes_on_behind_it(counters, tmp_path, monkeyp
         return "exit -6" if len(asked) == 1 else "exit 0"
 
     monkeypatch.setattr(counters, "_run", run)
-    failed = counters._to_the_end(tmp_path / "3.6.0", "python", {"skip": []}, tmp_path)
+    found = counters._to_the_end(tmp_path / "3.6.0", "python", {"skip": []}, tmp_path)
     assert asked == [[], ["a", "b"]]
-    assert failed == [("b", "ended its process: exit -6"), ("c", "ValueError: no")]
+    assert found.failures == [("b", "ended its process: exit -6"), ("c", "ValueError: no")]
+
+
+def test_a_second_call_goes_on_with_the_cases_that_have_no_rows(counters, tmp_path, monkeypatch):
+    _part(tmp_path, "3.6.0.0", ["a", "b"], NCU)
+    _part(tmp_path, "3.6.0.1", ["c"], "==PROF== Connected to process 1\n")  # killed: ncu never wrote its rows
+    _part(tmp_path, "3.6.0.compile0.0", ["d"], "")
+    asked = []
+
+    def run(command, cache, log, timeout):
+        part = Path(command[command.index("--child") - 1]).name
+        asked.append((part, json.loads(command[-1])["skip"]))
+        (tmp_path / part).write_text(json.dumps({"left": 4}))
+        return "exit 0"
+
+    monkeypatch.setattr(counters, "_run", run)
+    before = counters.counted_before(tmp_path, "3.6.0")
+    found = counters._to_the_end(tmp_path / "3.6.0", "python", {"skip": before}, tmp_path, under_ncu=True)
+    assert asked == [("3.6.0.1.launches.jsonl", ["a", "b"])]
+    assert found.left == 4
+
+
+def _part(folder, stem, cases, rows):
+    lines = [{"counters": {}}, *({"begin": case} for case in cases)]
+    (folder / f"{stem}.launches.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    (folder / f"{stem}.csv").write_text(rows)
+
+
+def test_a_release_after_the_time_is_up_is_left_out(counters, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(counters, "_run", lambda *_: pytest.fail("a process was started"))
+    monkeypatch.setattr(counters, "_to_the_end", lambda *_, under_ncu=False: counters.Progress())
+    counters.measure(tmp_path, {"3.6.0": "python"}, {"until": 0.0}, 1, tmp_path)
+    assert "3.6.0: left out, the time is up" in capsys.readouterr().out

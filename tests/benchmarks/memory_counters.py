@@ -1,13 +1,17 @@
 """What a GPU's own counters say of each launch, with Nsight Compute (ncu), kept for ``memory_agreement.py``.
 
     python -P tests/benchmarks/memory_counters.py OUT [--python 3.5.1=/path/to/python ...] [--cases GLOB]
-        [--file CASES.py ...] [--repeats N]
+        [--file CASES.py ...] [--repeats N] [--seconds S] [--cache FOLDER]
 
 Every case's first timing point in each interpreter (this one where none is given): of the built-in cases, and of
 the case files given. First all interpreters compile side by side, each case in one of several processes, without
 ncu. Then one process an interpreter runs every case under ncu, ``--repeats`` times, out of the filled cache. A
 case that ends its process loses only itself: the next process goes on behind it. OUT gets, of each such process,
 ``NAME.N.launches.jsonl`` (PTX, arguments and grid of each launch, in order) and ``NAME.N.csv``, ncu's rows.
+
+After ``--seconds`` no further case is begun; what was counted by then is kept. Called again with the same OUT, it
+goes on with the cases that have no rows yet (``--cache`` keeps what was compiled for that). An OUT whose process was
+killed lacks the part under way: ncu writes its rows when a process ends.
 
 An autotuned kernel runs in its first configuration. Needs a GPU whose counters this user may read.
 """
@@ -23,6 +27,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 TYPE_CHECKING = False
@@ -38,6 +43,11 @@ COUNTERS = {
     "load_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
     "load_hits": "l1tex__t_sectors_pipe_lsu_mem_global_op_ld_lookup_hit.sum",
     "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+    "local_load_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum",
+    "local_store_sectors": "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum",
+    # Between L1 and L2, at the SMs' side of the coalescer that merges what several SMs ask for at one time.
+    "received": "l1tex__m_xbar2l1tex_read_sectors.sum",
+    "sent": "l1tex__m_l1tex2xbar_write_sectors.sum",
     "l2_read": "lts__t_sectors_op_read.sum",
     "l2_write": "lts__t_sectors_op_write.sum",
     "l2_read_l1": "lts__t_sectors_srcunit_tex_op_read.sum",
@@ -45,6 +55,10 @@ COUNTERS = {
     "dram_read": "dram__bytes_read.sum",
     "dram_write": "dram__bytes_write.sum",
     "instructions": "smsp__inst_executed.sum",
+    "pipe_alu": "sm__inst_executed_pipe_alu.sum",
+    "pipe_fma": "sm__inst_executed_pipe_fma.sum",
+    "pipe_xu": "sm__inst_executed_pipe_xu.sum",
+    "warps_active": "sm__warps_active.avg.per_cycle_active",
     "time_ns": "gpu__time_duration.sum",
 }
 _OPTIONS = ["--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--cache-control", "all"]
@@ -60,6 +74,8 @@ def main() -> None:
     parser.add_argument("--cases", default="*", metavar="GLOB")
     parser.add_argument("--file", action="append", default=[], metavar="CASES.py")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=86400.0)
+    parser.add_argument("--cache", type=Path, metavar="FOLDER")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
@@ -70,14 +86,16 @@ def main() -> None:
     request = {
         "files": [str(path) for path in sorted(BUILTIN.glob("*.py"))] + [str(Path(f).resolve()) for f in given.file],
         "glob": given.cases,
+        "until": time.time() + given.seconds,
     }
     with tempfile.TemporaryDirectory() as cache:
-        measure(given.out, interpreters, request, given.repeats, Path(cache))
+        measure(given.out, interpreters, request, given.repeats, given.cache or Path(cache))
 
 
 def measure(out: Path, interpreters: dict[str, str], request: dict[str, Any], repeats: int, cache: Path) -> None:
     """Compile everything in all interpreters at once, then count in one after the other."""
     shards = max(1, (os.cpu_count() or 1) // len(interpreters))
+    before = {name: counted_before(out, name) for name in interpreters}
     began = time.monotonic()
     with ThreadPoolExecutor(len(interpreters) * shards) as pool:
         jobs = {
@@ -85,7 +103,7 @@ def measure(out: Path, interpreters: dict[str, str], request: dict[str, Any], re
                 _to_the_end,
                 out / f"{name}.compile{shard}",
                 python,
-                {**request, "repeats": 0, "shard": [shard, shards], "skip": []},
+                {**request, "repeats": 0, "shard": [shard, shards], "skip": before[name]},
                 cache / name,
             )
             for name, python in interpreters.items()
@@ -93,51 +111,87 @@ def measure(out: Path, interpreters: dict[str, str], request: dict[str, Any], re
         }
         failed = {name: [] for name in interpreters}
         for (name, _), job in jobs.items():
-            failed[name] += job.result()
+            failed[name] += job.result().failures
     print(f"compiled in {time.monotonic() - began:.0f} s", flush=True)
     for name, python in interpreters.items():
         began = time.monotonic()
-        skip = [case for case, _ in failed[name]]
-        lost = _to_the_end(
+        if time.time() > request["until"]:
+            print(f"{name}: left out, the time is up", flush=True)
+            continue
+        skip = [*before[name], *(case for case, _ in failed[name])]
+        counted = _to_the_end(
             out / name,
             python,
             {**request, "repeats": repeats, "shard": [0, 1], "skip": skip},
             cache / name,
             under_ncu=True,
         )
-        rows = sum(path.read_text().count('\n"') for path in out.glob(f"{name}.*.csv"))
-        print(f"{name}: {rows} rows in {time.monotonic() - began:.0f} s", flush=True)
-        for case, reason in [*failed[name], *lost]:
+        rows = sum(_rows(path) for path in out.glob(f"{name}.*.csv"))
+        left = f", {counted.left} cases left for another call" if counted.left else ""
+        print(f"{name}: {rows} rows in all, in {time.monotonic() - began:.0f} s{left}", flush=True)
+        for case, reason in [*failed[name], *counted.failures]:
             print(f"{name} {case}: {reason}", flush=True)
         if not rows:
             said = [path.read_text()[-1000:] for suffix in ("csv", "log") for path in out.glob(f"{name}.0.{suffix}")]
             raise SystemExit("\n".join([f"{name}: no counters, so the rest is left out", *said]))
 
 
-def _to_the_end(
-    stem: Path, python: str, request: dict[str, Any], cache: Path, *, under_ncu: bool = False
-) -> list[tuple[str, str]]:
-    """Processes one after the other until every case was begun; the cases that failed, each with its reason."""
-    failed: list[tuple[str, str]] = []
+@dataclass(slots=True)
+class Progress:
+    """What processes got to: cases begun, those that failed with their reasons, and how many the time left out."""
+
+    begun: list[str] = field(default_factory=list)
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    left: int = 0
+    unfinished: str = ""  # begun last, and not ended
+
+
+def counted_before(out: Path, name: str) -> list[str]:
+    """The cases of which an earlier call kept rows. A part without any was killed, and is deleted."""
+    begun: list[str] = []
+    for launches in sorted(out.glob(f"{name}.*.launches.jsonl")):
+        stem = launches.name.removesuffix(".launches.jsonl")
+        if not stem.removeprefix(f"{name}.").isdigit():
+            continue
+        if _rows(out / f"{stem}.csv"):
+            begun += _progress(launches).begun
+        else:
+            launches.unlink()
+    return begun
+
+
+def _rows(path: Path) -> int:
+    """Launches that ncu counted: its rows but for the head and the units."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return sum(line.startswith('"') and line[1:2].isdigit() for line in lines)
+
+
+def _to_the_end(stem: Path, python: str, request: dict[str, Any], cache: Path, *, under_ncu: bool = False) -> Progress:
+    """Processes one after the other until every case was begun or the time is up."""
+    total = Progress()
     done: list[str] = list(request["skip"])
-    for attempt in range(100):
+    attempt = -1
+    while True:
+        attempt += 1
         part = stem.with_name(f"{stem.name}.{attempt}")
+        if under_ncu and Path(f"{part}.launches.jsonl").exists():
+            continue  # an earlier call's
         command = [python, "-P", __file__, f"{part}.launches.jsonl", "--child", json.dumps({**request, "skip": done})]
         if under_ncu:
             metrics = ",".join(COUNTERS.values())
             command = ["ncu", *_OPTIONS, "--log-file", f"{part}.csv", "--metrics", metrics, *command]
         timeout = _COUNT_TIMEOUT_S if under_ncu else _COMPILE_TIMEOUT_S
         ended = _run(command, cache, Path(f"{part}.log"), timeout)
-        begun, unfinished, failures = _progress(Path(f"{part}.launches.jsonl"))
-        failed += failures
-        if unfinished:
-            failed.append((unfinished, f"ended its process: {ended}"))
-        done += begun
-        if ended == "exit 0" or not begun:
+        found = _progress(Path(f"{part}.launches.jsonl"))
+        total.failures += found.failures
+        total.left = found.left
+        if found.unfinished:
+            total.failures.append((found.unfinished, f"ended its process: {ended}"))
+        done += found.begun
+        if ended == "exit 0" or not found.begun:
             if ended != "exit 0":
-                failed.append(("*", f"{ended}, see {part}.log"))
-            return failed
-    return failed
+                total.failures.append(("*", f"{ended}, see {part}.log"))
+            return total
 
 
 def _run(command: list[str], cache: Path, log: Path, timeout: float) -> str:
@@ -154,20 +208,21 @@ def _run(command: list[str], cache: Path, log: Path, timeout: float) -> str:
     return f"exit {code}"
 
 
-def _progress(path: Path) -> tuple[list[str], str, list[tuple[str, str]]]:
-    """The cases begun, the one begun last and not ended, and those that raised with their reason."""
-    begun: list[str] = []
+def _progress(path: Path) -> Progress:
+    found = Progress()
     ended: set[str] = set()
-    failures: list[tuple[str, str]] = []
     for line in path.read_text().splitlines() if path.exists() else []:
         match json.loads(line):
             case {"begin": name}:
-                begun.append(name)
+                found.begun.append(name)
             case {"end": name, "failure": reason}:
                 ended.add(name)
                 if reason:
-                    failures.append((name, reason))
-    return begun, "".join(name for name in begun[-1:] if name not in ended), failures
+                    found.failures.append((name, reason))
+            case {"left": count}:
+                found.left = count
+    found.unfinished = "".join(name for name in found.begun[-1:] if name not in ended)
+    return found
 
 
 def child(out: Path, request: dict[str, Any]) -> None:
@@ -181,10 +236,12 @@ def child(out: Path, request: dict[str, Any]) -> None:
     _tune_nothing()
     with out.open("w", buffering=1) as kept:
         _keep(kept, {"counters": COUNTERS})
-        for case in list(_cases(request))[shard::shards]:
-            if case.name in request["skip"]:
-                continue
-            _keep(kept, {"begin": case.name})
+        cases = [case for case in list(_cases(request))[shard::shards] if case.name not in request["skip"]]
+        for number, case in enumerate(cases):
+            if time.time() > request["until"]:
+                _keep(kept, {"left": len(cases) - number})
+                break
+            _keep(kept, {"begin": case.name, "at_s": time.time()})
             failure = ""
             try:
                 _launch(
@@ -224,6 +281,7 @@ def _launch(case: Any, repeats: int, keep: Callable[[dict[str, Any]], None]) -> 
     inputs = list(case.inputs(Make(f"{case.name}/counters", "cuda"), point))
     cases.call(case.run, inputs, point)
     torch.cuda.synchronize()
+    torch.cuda.empty_cache()  # the profiler saves all memory that a kernel could write, before each of its passes
     for repeat in range(repeats):
         with _profiled(keep, {"params": dict(point), "repeat": repeat}):
             cases.call(case.run, inputs, point)
