@@ -34,8 +34,6 @@ _MEMORY = (
     "executed_instructions",
     "busy_us",
 )
-# Part of every cache key of facts: raise it when the facts of the same artefacts change.
-EVIDENCE_VERSION = 2
 
 
 class EvidenceError(MatrixError):

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from matrix.code.disassembler import version
-from matrix.code.evidence import EVIDENCE_VERSION, kernel_facts_batch
+from matrix.code.evidence import kernel_facts_batch
 from matrix.model import CPU, Target
 from matrix.records import KernelFacts
 from matrix.running.recording import fact_key
 from matrix.storage.artifacts import Artifacts
-from matrix.storage.cache import key_of
+from matrix.storage.cache import evidence_digest, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -126,4 +126,4 @@ def _keep(bench: Bench, batch: _Batch, done: Sequence[KernelEvidence]) -> dict[s
 
 
 def _cache_key(key: str) -> str:
-    return key_of({"facts": key, "evidence": EVIDENCE_VERSION, "disassembler": version()})
+    return key_of({"facts": key, "evidence": evidence_digest(), "disassembler": version()})

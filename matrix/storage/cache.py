@@ -17,7 +17,7 @@ from matrix.resources import package_folder
 from matrix.storage.atomic import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 # What may come out differently next time without anything having changed: never taken from the cache.
 _TRANSIENT = frozenset({Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY, Outcome.CRASH, Outcome.INTERRUPTED})
@@ -32,7 +32,21 @@ def key_of(parts: Mapping[str, Any]) -> str:
 def worker_digest() -> str:
     """The digest of everything of ours that runs inside an environment (rings 0 and 1)."""
     root = package_folder()
-    files = [*sorted((root / "worker").glob("*.py")), root / "case.py", root / "loading.py", root / "model.py"]
+    return digest_of(
+        [*sorted((root / "worker").glob("*.py")), root / "case.py", root / "loading.py", root / "model.py"]
+    )
+
+
+@cache
+def evidence_digest() -> str:
+    """The digest of everything of ours that decides what facts the same artefacts have."""
+    root = package_folder()
+    read = [root / "records.py", *(root / "data" / f"{name}.toml" for name in ("gpus", "rates", "targets"))]
+    return digest_of([*sorted((root / "code").glob("*.py")), *sorted((root / "memory").glob("*.py")), *read])
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """The digest of files' names and contents, in this order."""
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
