@@ -294,6 +294,45 @@ def test_a_kernel_that_takes_too_long_is_cut_off_and_says_so(monkeypatch: pytest
     assert evaluated(TID + ADDRESS.format(stride=4) + LOOP, n=1000).note.startswith("cut off")
 
 
+BY_BLOCK = """mov.u32 %r3, %ctaid.x;
+add.s32 %r4, %r3, %r9;
+mov.b32 %r5, 0;
+bra.uni $L__BODY;
+$L__HEAD:
+add.s32 %r5, %r5, 1;
+setp.lt.s32 %p1, %r5, %r4;
+@!%p1 bra $L__END;
+$L__BODY:
+ld.global.b32 %r2, [%rd3];
+add.s64 %rd3, %rd3, 4096;
+bra.uni $L__HEAD;
+$L__END:
+"""
+
+
+def test_blocks_go_round_a_loop_as_often_as_each_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block x of 200 goes round x + 20 times; sampled blocks are stepped over together, each as far as it goes."""
+    body = TID + ADDRESS.format(stride=4) + BY_BLOCK
+    found = evaluated(body, n=20, grid=(200,))
+    monkeypatch.setattr(loops, "_LOOKS", ())
+    evidence._traffic.cache_clear()
+    whole = evaluated(body, n=20, grid=(200,))
+    assert found.note == "1 loops sampled"
+    assert not whole.note
+    for figure in ("requests", "global_load_sectors", "executed_instructions"):
+        assert getattr(found, figure) == pytest.approx(getattr(whole, figure)), figure
+
+
+def test_an_inner_loop_that_is_entered_in_its_middle_is_sampled_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty times four hundred iterations; the address moves on, so that no two rounds are alike."""
+    outer = "mov.b32 %r10, 0;\n$L__OUTER:\n" + BY_BLOCK + "add.s32 %r10, %r10, 1;\n"
+    body = TID + ADDRESS.format(stride=4) + outer + "setp.lt.s32 %p2, %r10, 20;\n@%p2 bra $L__OUTER;"
+    monkeypatch.setattr(machine, "BUDGET", 2_000)  # the whole is 48,000
+    found = evaluated(body, n=400)
+    assert found.note.endswith("loops sampled")
+    assert found.global_load_sectors == 20 * 400 * 4
+
+
 def test_text_that_is_no_kernel() -> None:
     with pytest.raises(ValueError, match=r"no \.entry"):
         parse(".version 8.7\n")

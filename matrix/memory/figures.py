@@ -77,7 +77,7 @@ def _distinct(touches: Iterable[Touch]) -> Iterable[Touch]:
         if known is None:
             found[key] = replace(touch)
         else:
-            known.weight += touch.weight
+            known.weight = known.weight + touch.weight
     return found.values()
 
 
@@ -116,7 +116,7 @@ class _Counter:
 
     def add(self, touch: Touch, figures: InstructionFigures) -> None:
         rows = self._rows(touch, figures, touch.address, touch.active)
-        requests = rows.requests() * touch.weight
+        requests = rows.requests()
         figures.requests += requests
         kind, width = touch.access.kind, touch.access.width
         if kind in _BULK:
@@ -149,7 +149,7 @@ class _Counter:
 
 
 class _Rows:
-    """The lanes of one touch as rows of 32, and how a figure for each row becomes a mean over blocks."""
+    """The lanes of one touch as rows of 32, and how a figure for each row becomes a sum a block, over its repeats."""
 
     __slots__ = ("active", "address", "blocks", "figures", "touch", "weights")
 
@@ -165,7 +165,8 @@ class _Rows:
         lanes = _ALL if active is None else active
         self.blocks = max(len(lanes), 1 if address is None else len(address))
         shape = (self.blocks, threads)
-        self.touch, self.weights, self.figures = touch, weights, figures
+        self.touch, self.figures = touch, figures
+        self.weights: Array = weights * touch.weight
         self.address = None if address is None else _spread(address, shape)
         self.active = _spread(lanes, shape)
 
@@ -173,9 +174,9 @@ class _Rows:
         return self.mean(self.active.any(1))
 
     def mean(self, by_row: Array) -> float:
-        """The mean a block of a figure given a warp, over the whole grid."""
+        """A figure given a warp, summed over a block's warps and repeats; the mean over the whole grid."""
         if self.blocks == 1:
-            return float(by_row.sum())
+            return float(by_row.sum() * self.weights.sum())
         return float(by_row.reshape(self.blocks, -1).sum(1) @ self.weights)
 
 
@@ -190,18 +191,18 @@ def _stacked(batch: Sequence[_Rows]) -> tuple[Array, Array]:
 
 def _add_wavefronts(batch: Sequence[_Rows], total: Array, ideal: Array) -> None:
     for rows, (one, best) in zip(batch, _parts(batch, total, ideal), strict=True):
-        rows.figures.wavefronts += rows.mean(one) * rows.touch.weight
-        rows.figures.wavefronts_ideal += rows.mean(best) * rows.touch.weight
+        rows.figures.wavefronts += rows.mean(one)
+        rows.figures.wavefronts_ideal += rows.mean(best)
 
 
 def _add_sectors(batch: Sequence[_Rows], width: int) -> None:
     addresses, active = _stacked(batch)
     parts = _parts(batch, *sectors(addresses, active, width))
     for rows, (touched, ideal, used) in zip(batch, parts, strict=True):
-        figures, weight = rows.figures, rows.touch.weight
-        figures.sectors += rows.mean(touched) * weight
-        figures.sectors_ideal += rows.mean(ideal) * weight
-        figures.bytes_used += rows.mean(used) * weight
+        figures = rows.figures
+        figures.sectors += rows.mean(touched)
+        figures.sectors_ideal += rows.mean(ideal)
+        figures.bytes_used += rows.mean(used)
         if rows.touch.access.kind is Kind.GLOBAL_ATOMIC and rows.address is not None:
             most = int(most_on_one_address(rows.address, rows.active).max())
             figures.lanes_an_address = max(figures.lanes_an_address, most)
@@ -217,7 +218,7 @@ def _parts(batch: Sequence[_Rows], *results: Array) -> Iterable[tuple[Array, ...
 
 def _add_bulk(figures: InstructionFigures, touch: Touch, rows: _Rows, requests: float) -> None:
     """One thread issues a copy; each lane that does is one."""
-    copies = rows.mean(rows.active.sum(1)) * touch.weight
+    copies = rows.mean(rows.active.sum(1))
     if touch.extent is None or not touch.sure:
         figures.unknown += requests
     if touch.extent is not None:

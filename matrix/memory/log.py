@@ -24,7 +24,7 @@ class Touch:
     address: Array | None
     active: Array | None
     sure: bool
-    weight: float = 1.0
+    weight: float | Array = 1.0  # an array has one for each sampled block
     second: Array | None = None
     second_active: Array | None = None
     extent: tuple[float, float, float] | None = None
@@ -36,7 +36,7 @@ class Visit:
 
     start: int
     warps: Array
-    weight: float = 1.0
+    weight: float | Array = 1.0
 
 
 @dataclass(slots=True)
@@ -51,9 +51,10 @@ class Log:
     def mark(self) -> tuple[int, int]:
         return len(self.touches), len(self.visits)
 
-    def repeat(self, since: tuple[int, int], times: float) -> None:
-        """Let everything since a mark stand for ``times`` more of itself."""
+    def repeat(self, since: tuple[int, int], times: Array) -> None:
+        """Let everything since a mark stand for ``times`` more of itself; one number, or one a sampled block."""
+        factor = 1.0 + times if len(times) > 1 else 1.0 + float(times[0])
         for touch in self.touches[since[0] :]:
-            touch.weight *= 1 + times
+            touch.weight = touch.weight * factor
         for visit in self.visits[since[1] :]:
-            visit.weight *= 1 + times
+            visit.weight = visit.weight * factor

@@ -1,12 +1,14 @@
 """Long loops by their first, steady and last iterations.
 
 An iteration is steady when every register that it hands on has moved by the same amount over a period (the
-period of a software pipeline's buffers). Then all but the last iterations are stepped over at once, and what
-was logged in one period stands for all of them. A loop without such a period runs on, up to the budget.
+period of a software pipeline's buffers). Then all but the last iterations are stepped over at once, by each
+sampled block as far as it goes, and what was logged in one period stands for all of them. A loop without such a
+period runs on, up to the budget.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,17 +49,30 @@ class Loop:
 class History:
     """What a loop's iterations handed on, the operands of its exits, and where the log stood."""
 
-    lanes: bytes | None
+    lanes: Array | None  # that go round; None: all
     values: list[tuple[Value, ...]] = field(default_factory=list)
     operands: list[tuple[tuple[Value, Value], ...]] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)
 
+    def goes_on(self, lanes: Array | None) -> bool:
+        """Whether these lanes are the ones so far, or whole blocks have left: then the others' past still holds."""
+        if lanes is None or lanes is self.lanes:
+            return lanes is self.lanes
+        before = np.ones(lanes.shape, np.bool_) if self.lanes is None else self.lanes
+        here = lanes.any(1)
+        same = bool((lanes == before)[here].all())
+        self.lanes = lanes if same else self.lanes
+        return same
+
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """``periods`` of ``length`` iterations to step over, and by how much each carried register moves."""
+    """``periods`` of ``length`` iterations to step over, and by how much each carried register moves.
 
-    periods: int
+    ``periods`` is a number, or where sampled blocks go unlike ways a column with one for each.
+    """
+
+    periods: int | Array
     length: int
     moves: tuple[Value, ...]
 
@@ -75,8 +90,11 @@ def jump(history: History, loop: Loop, lanes: Array | None, before: Jump | None 
     length, moves = found
     now, then = history.operands[-1], history.operands[-1 - length]
     left = [_left(exit_, now[i], then[i], lanes) for i, exit_ in enumerate(loop.exits)]
-    periods = min(left) - _TAIL_PERIODS
-    return Jump(periods, length, moves) if periods > 0 else None
+    periods = functools.reduce(np.minimum, left) - _TAIL_PERIODS
+    periods = np.where((periods > 0) & (periods < _FOREVER - _TAIL_PERIODS), periods, 0)
+    if not periods.any():
+        return None
+    return Jump(int(periods[0]) if (periods == periods[0]).all() else periods[:, None], length, moves)
 
 
 def _looked(history: History, lanes: Array | None) -> tuple[int, tuple[Value, ...]] | None:
@@ -133,15 +151,18 @@ def _all(condition: Array, taken: Array | None) -> bool:
     return bool(np.all(condition if taken is None else condition | ~taken))
 
 
-def _left(exit_: Exit, now: tuple[Value, Value], then: tuple[Value, Value], taken: Array | None) -> int:
-    """Whole periods for which a comparison keeps its value in every lane, from its operands now and a period ago."""
+def _left(exit_: Exit, now: tuple[Value, Value], then: tuple[Value, Value], taken: Array | None) -> Array:
+    """Whole periods for which a comparison keeps its value in all lanes of a block, or of all blocks.
+
+    ``now`` and ``then``: its operands now and a period ago.
+    """
     if now[0] is None or now[1] is None or then[0] is None or then[1] is None:
-        return 0
+        return np.zeros(1, np.int64)
     gap = now[0].astype(np.int64) - now[1].astype(np.int64)
     step = gap - (then[0].astype(np.int64) - then[1].astype(np.int64))
     comparison = exit_.comparison if exit_.value else _NEGATED[exit_.comparison]
     if comparison == "eq":
-        return _FOREVER if not step.any() else 0
+        return np.full(1, 0 if step.any() else _FOREVER)
     if comparison == "ne":
         gap, step = np.where(gap > 0, -gap, gap), np.where(gap > 0, -step, step)
     elif comparison in ("gt", "ge", "hi", "hs"):
@@ -151,7 +172,7 @@ def _left(exit_: Exit, now: tuple[Value, Value], then: tuple[Value, Value], take
     periods = np.where(step > 0, np.maximum(-gap - 1, 0) // np.maximum(step, 1), _FOREVER)
     if taken is not None:
         periods = np.where(taken, periods, _FOREVER)
-    return int(periods.min())
+    return periods.min(1)
 
 
 _NEGATED = {

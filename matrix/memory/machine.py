@@ -46,6 +46,7 @@ class Machine:
         self._registers: dict[str, Any] = special_registers(sample, grid, threads)
         self._maps = dict(parameters.maps)
         self._histories: dict[int, History] = {}
+        self._entries: dict[tuple[int, int], tuple[int, ...]] = {}  # loops that an edge leads into
         self._jumps: dict[int, Jump] = {}  # the last one of each loop
         self._alive: Array | None = None  # None: all lanes
         self._doubtful_until = -1  # code before this place may not run at all: a branch was unknown
@@ -76,6 +77,8 @@ class Machine:
                     pending[place] = lanes
                     if place <= block.start:
                         came_back.add(place)
+                for loop in self._entered(block.start, place):
+                    self._histories.pop(loop, None)
         return self.log
 
     def _next(self, pending: Mapping[int, Value]) -> int:
@@ -87,6 +90,15 @@ class Machine:
                 break
             at = min(inside)
         return at
+
+    def _entered(self, start: int, place: int) -> tuple[int, ...]:
+        """The loops that lanes come into between two basic blocks, maybe not at their first instruction."""
+        found = self._entries.get((start, place))
+        if found is None:
+            ends = ((begin, loop.end) for begin, loop in self._loops.items())
+            found = tuple(begin for begin, end in ends if begin <= place < end and not begin <= start < end)
+            self._entries[start, place] = found
+        return found
 
     def _settled(self, mask: Value) -> Value:
         if mask is None or mask is self._partial:
@@ -362,10 +374,9 @@ class Machine:
 
     def _go_round(self, loop: Loop, mask: Value, *, again: bool) -> None:
         """At a loop's head: note where its lanes stand, and step over steady iterations."""
-        lanes = None if mask is None else mask.tobytes()
         history = self._histories.get(loop.begin)
-        if history is None or not again or history.lanes != lanes:
-            history = self._histories[loop.begin] = History(lanes)
+        if history is None or not again or not history.goes_on(mask):
+            history = self._histories[loop.begin] = History(mask)
         history.values.append(tuple(self._registers.get(name) for name in loop.carried))
         history.operands.append(tuple(self._operands(exit_) for exit_ in loop.exits or ()))
         history.marks.append(self.log.mark())
@@ -376,9 +387,9 @@ class Machine:
         for name, move in zip(loop.carried, found.moves, strict=True):
             value = self._registers.get(name)
             if value is not None and move is not None:
-                moved = value + move * move.dtype.type(found.periods)
+                moved = value + move * np.asarray(found.periods).astype(move.dtype)
                 self._registers[name] = moved if mask is None else np.where(mask, moved, value)
-        self.log.repeat(history.marks[-1 - found.length], found.periods)
+        self.log.repeat(history.marks[-1 - found.length], np.ravel(found.periods))
         self.log.sampled_loops += 1
         self._histories.pop(loop.begin)
 

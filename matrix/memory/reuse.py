@@ -122,6 +122,7 @@ def _reach(sample: Sample, threads: int) -> int:
 
 def _stream(touches: Sequence[Touch], threads: int) -> _Stream:
     count = max(len(lanes) for touch in touches for lanes in (touch.address, touch.active) if lanes is not None)
+    count = max(count, *(np.size(touch.weight) for touch in touches), 1)
     by_width: dict[int, list[tuple[int, Touch]]] = defaultdict(list)
     for order, touch in enumerate(touches):
         by_width[touch.access.width].append((order, touch))
@@ -145,7 +146,7 @@ def _requested(group: Sequence[tuple[int, Touch]], count: int, threads: int) -> 
     block: Array = row % rows_a_touch // (threads // WARP)
     return (
         ordered[row, column],
-        np.array([touch.weight for _, touch in group])[which],
+        np.array([np.broadcast_to(touch.weight, count) for _, touch in group])[which, block],
         block,
         np.array([order for order, _ in group])[which],
     )
