@@ -13,6 +13,8 @@ from worker_client import FAKE_GPU
 
 from matrix.gpus.nvml import Gpu, Reading
 from matrix.gpus.stages import GpuHost
+from matrix.gpus.timing import TimingPlan
+from matrix.judging.statistics import StoppingRule
 from matrix.running.workers import WorkerHome
 
 if TYPE_CHECKING:
@@ -20,6 +22,18 @@ if TYPE_CHECKING:
 
     from matrix.running.process import WorkerSpec
 
+# As much of a timing as there can be without a GPU, in as little time.
+PLAN = TimingPlan(
+    rule=StoppingRule(looks=(2,)),
+    rounds_per_block=2,
+    places=2,
+    warm_rounds=1,
+    most_samples=10,
+    # The fake GPU waits for the interpreter: ten samples, however long they take.
+    round_us=1e9,
+    budget_us=1e12,
+    overhead_calls=5,
+)
 READING = Reading(sm_mhz=1980, memory_mhz=3201, power_w=400.0, temperature_c=50, reasons=(), throttled_ns={})
 
 

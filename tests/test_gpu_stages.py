@@ -16,8 +16,6 @@ import pytest
 from conftest import Workshop
 
 from matrix.errors import ExitCode
-from matrix.gpus.timing import TimingPlan
-from matrix.judging.statistics import StoppingRule
 from matrix.model import Stage
 from matrix.running.plan import Request
 from matrix.running.progress import Board
@@ -51,17 +49,6 @@ cases = [
          correctness=[{"n": 4}]),
 ]
 """
-PLAN = TimingPlan(
-    rule=StoppingRule(looks=(2,)),
-    rounds_per_block=2,
-    places=2,
-    warm_rounds=1,
-    most_samples=10,
-    # The fake GPU waits for the interpreter: ten samples, however long they take.
-    round_us=1e9,
-    budget_us=1e12,
-    overhead_calls=5,
-)
 PAIR = ("triton3.8.0-torch2.14.1", "triton3.9.0-torch2.15.0")
 
 
@@ -83,7 +70,7 @@ def run(root: Path, monkeypatch: pytest.MonkeyPatch, gpus: int = 1) -> Run:
         board=Board(quiet=True),
         jobs=2,
         gpu_host=fake_host.fake_host(gpus),
-        timing_plan=PLAN,
+        timing_plan=fake_host.PLAN,
     )
 
 

@@ -1,7 +1,7 @@
 """Every documented regression under kernels/regressions shows its figure, on its good and on its bad release.
 
-A row whose ``STAGE`` is correctness or timing needs a GPU. Its ``FIGURE`` is what was reported and not what we saw, of
-an outcome or of the verdict's reason code; here such a row is skipped.
+A row of the correctness or timing stage needs a GPU: its figure is what was reported, and here it is skipped.
+``test_catalogue_on_gpus`` has how such rows are run.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import pytest
 from conftest import Workshop
 
-from matrix.catalogue.recall import RowResult, Standing, run_rows
+from matrix.catalogue.recall import run_rows
+from matrix.catalogue.results import RowResult, Standing
 from matrix.catalogue.rows import Row, read_catalogue
 from matrix.judging.thresholds import Thresholds
+from matrix.model import Stage
 from matrix.resources import catalogue_folder
 from matrix.running.execute import Bench
 from matrix.running.progress import Board
@@ -22,7 +24,7 @@ ROWS = read_catalogue(catalogue_folder()).rows
 
 
 @pytest.fixture(scope="module")
-def results(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RowResult]:
+def results(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, Stage], RowResult]:
     scratch = tmp_path_factory.mktemp("bed")
     bench = Bench.make(scratch, store=scratch, slots=2)
     versions = {arm.version for row in ROWS if not row.on_a_gpu for arm in row.arms if arm.shown}
@@ -40,12 +42,14 @@ def results(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> dic
     }
     locks = {version: each.digest for version, each in built.items()}
     done = run_rows(ROWS, bench, homes, locks, Thresholds(), Board(quiet=True))
-    return {result.row.name: result for result in done}
+    return {result.row.key: result for result in done}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_the_row_s_figures_are_seen_and_flagged_as_stated(results: dict[str, RowResult], row: Row) -> None:
-    result = results[row.name]
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(row.key))
+def test_the_row_s_figures_are_seen_and_flagged_as_stated(
+    results: dict[tuple[str, Stage], RowResult], row: Row
+) -> None:
+    result = results[row.key]
     if result.standing is Standing.NEEDS_GPU:
         pytest.skip("only a GPU shows it")
     assert result.seen

@@ -10,12 +10,13 @@ import torch
 import triton
 import triton.language as tl
 
-from matrix import Case, Expect
+from matrix import Case, Expect, Tolerance
 
 STAGE = "compile"
 GOOD, BAD = "3.7.1", "3.8.0"
 TARGET = "sm_90"
 PARAMS = {}
+ON_GPU = {"STAGE": "correctness", "FIGURE": {"outcome": ("passed", "out_of_bounds or run_error or crash")}}
 FIGURE = {"matrix_ops": ({"mma.m16n8k8.f32.tf32.tf32": 8}, {"wgmma.m64n8k8.f32.tf32.tf32": 8})}
 
 
@@ -37,6 +38,10 @@ def dot(a, b):
 case = Case(
     name="regression_triton_10629",
     run=dot,
+    reference=torch.matmul,
+    without={"strided": "takes contiguous inputs"},
+    tolerance=Tolerance(atol=0.02, rtol=0.02),  # of TF32
+    correctness=[{}],
     inputs=lambda make, _: [make.normal((64, 64), "fp32"), make.normal((64, 8), "fp32")],
     targets=["sm_90"],
     expectations=[

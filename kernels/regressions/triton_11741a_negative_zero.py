@@ -17,6 +17,7 @@ TARGET = "cpu"
 PARAMS = {"n": 256}
 FIGURE = {"outcome": ("passed", "wrong")}
 FLAG = "wrong"
+ON_GPU = {"STAGE": "correctness", "TARGET": "sm_90", "FIGURE": {"outcome": ("passed", "wrong")}}
 
 
 @triton.jit
@@ -43,12 +44,13 @@ case = Case(
     interpret=[{"n": 256}],
     expectations=[
         Expect(
-            stage="interpret",
+            stage=stage,
             outcome="wrong",
             triton="<3.9",
             reason="before 3.9 tl.full drops the sign of -0.0",
             link="https://github.com/triton-lang/triton/pull/11741",
-        ),
+        )
+        for stage in ("interpret", "correctness")
     ],
     tags=["regression"],
 )

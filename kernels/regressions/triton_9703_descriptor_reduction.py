@@ -18,6 +18,7 @@ TARGET = "sm_90"
 PARAMS = {"n": 8192, "block_m": 64, "block_n": 128}
 FIGURE = {"shared_wavefronts": (264.0, 1292.0)}
 FLAG = "shared_traffic_multiplied"
+ON_GPU = {"STAGE": "timing", "PARAMS": {"n": 8192, "block_m": 16, "block_n": 128}, "FIGURE": {"ratio": (1.0, 3.1)}}
 
 
 @triton.jit
@@ -42,6 +43,8 @@ case = Case(
     reference=lambda x, *, block_m: x.view(-1, block_m, x.shape[1]).amax(1),
     inputs=lambda make, p: [make.normal((p.n, p.n), "fp16")],
     compile=[{"n": 8192, "block_m": 64, "block_n": 128}],
+    timing=[{"n": 8192, "block_m": 16, "block_n": 128}],
+    bytes_moved=lambda p: p.n * p.n * (2 + 4 / p.block_m),
     triton=">=3.4",
     targets=["sm_90", "sm_100"],
     expectations=[

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from matrix.catalogue.on_gpus import GpuBench, run_on_gpus
+from matrix.catalogue.results import RowResult, Standing, is_seen
 from matrix.catalogue.rows import Arm, Catalogue, Row, read_catalogue
 from matrix.errors import UsageError
 from matrix.judging.findings import REGRESSIONS
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from matrix.gpus.stages import GpuHost
     from matrix.judging.thresholds import Thresholds
+    from matrix.provisioning.provision import Provision
     from matrix.records import CellRecord, KernelFacts, KernelRecord, VerdictRecord
     from matrix.running.execute import Bench, Measured
     from matrix.running.plan import Collected
@@ -43,57 +46,95 @@ GOOD, BAD = "good", "bad"
 _NOTHING_SEEN = "(nothing was compiled)"
 
 
-class Standing(enum.StrEnum):
-    """How a row fared. Recall is the flagged ones over all that were reproduced on both sides."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows are to be run, by globs of their files' names and by stage, and in which environments.
 
-    FLAGGED = "flagged"
-    MISSED = "reproduced, not flagged"
-    NOT_REPRODUCED = "not reproduced"
-    ONE_SIDE = "one side only"  # no release of ours has the other
-    NEEDS_GPU = "needs a GPU"
-    NOT_RUN = "not run"  # no environment
+    Without a glob or stage: all. Without environments: the stock pair of every release that a row names.
+    """
+
+    globs: Sequence[str] = ()
+    stages: Sequence[Stage] = ()
+    environments: Sequence[str] = ()
+
+    def rows(self, catalogue: Catalogue) -> list[Row]:
+        """Raises :class:`UsageError` where none matches."""
+        found = [
+            row
+            for row in catalogue.rows
+            if (not self.globs or any(fnmatchcase(row.name, glob) for glob in self.globs))
+            and (not self.stages or row.stage in self.stages)
+        ]
+        if not found:
+            asked = ", ".join([*self.globs, *map(str, self.stages)])
+            raise UsageError(f"no row of the catalogue matches {asked}", hint="rows go by their files' names")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowResult:
-    """What one row showed. ``seen`` holds the figures of the good and the bad side that were measured."""
+class Recalled:
+    """The catalogue as it was run here: ``gpus`` are those that took part, ``environments`` go by release."""
 
-    row: Row
-    standing: Standing
-    seen: Mapping[str, tuple[Any, Any]]
-    flag: str = ""
-    change: str = ""
-
-    @property
-    def as_stated(self) -> bool:
-        """Whether figures and flag are what the row's data say; of what was run alone."""
-        match self.standing:
-            case Standing.NEEDS_GPU | Standing.ONE_SIDE:
-                return True
-            case Standing.NOT_REPRODUCED | Standing.NOT_RUN:
-                return False
-            case Standing.FLAGGED | Standing.MISSED:
-                return self.flag == self.row.flag
+    catalogue: Catalogue
+    results: tuple[RowResult, ...]
+    gpus: tuple[Mapping[str, Any], ...] = ()
+    environments: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_catalogue(
-    configuration: Configuration, home: Home, board: Board, *, globs: Sequence[str], jobs: int
-) -> tuple[Catalogue, list[RowResult]]:
-    """The rows whose file names match ``globs`` (all without one), in environments built where need be.
+    configuration: Configuration, home: Home, board: Board, wanted: Wanted, *, jobs: int, host: GpuHost | None = None
+) -> Recalled:
+    """The rows that are wanted, in environments built where need be, and on the GPUs of ``host``.
 
     Raises :class:`UsageError` where no row matches.
     """
     catalogue = read_catalogue(catalogue_folder())
-    rows = [row for row in catalogue.rows if not globs or any(fnmatchcase(row.name, glob) for glob in globs)]
-    if not rows:
-        raise UsageError(f"no row of the catalogue matches {', '.join(globs)}", hint="rows go by their files' names")
-    versions = sorted({arm.version for row in rows if not row.on_a_gpu for arm in row.arms if arm.shown})
+    rows = wanted.rows(catalogue)
+    on_gpus = [row for row in rows if host and row.on_a_gpu and row.good.target in host.targets]
+    names = wanted.environments or sorted(
+        {arm.version for row in rows if not row.on_a_gpu or row in on_gpus for arm in row.arms if arm.shown}
+    )
     with home.scratch() as scratch, board.live():
         bench = bench_for(configuration, home, scratch, jobs=jobs, board=board)
-        provisions = provide(versions, configuration, home.root, board)
+        provisions = _by_release(provide(names, configuration, home.root, board))
         homes = homes_of(provisions, (), scratch, memory_share(this_host(), jobs))
-        locks = {name: each.built.digest for name, each in provisions.items() if each.built}
-        return catalogue, run_rows(rows, bench, homes, locks, configuration.thresholds, board)
+        locks = {release: each.built.digest for release, each in provisions.items() if each.built}
+        results = run_rows(rows, bench, homes, locks, configuration.thresholds, board)
+        gpus: tuple[Mapping[str, Any], ...] = ()
+        if on_gpus and host:
+            limit_s = configuration.timeouts_s[Stage.INTERPRET]
+            desk = GpuBench(bench=bench, homes=homes, locks=locks, host=host, board=board, jobs=jobs, timeout_s=limit_s)
+            tried = run_on_gpus(on_gpus, desk, configuration.thresholds)
+            gpus = tried.gpus
+            results = [tried.results.get(each.row.key, each) for each in results]
+    chosen = bool(wanted.environments)
+    return Recalled(
+        catalogue=catalogue,
+        results=tuple(_placed(each, provisions, chosen=chosen) for each in results),
+        gpus=gpus,
+        environments={release: each.environment.id for release, each in provisions.items()},
+    )
+
+
+def _by_release(provisions: Mapping[str, Provision]) -> dict[str, Provision]:
+    """Environments by their Triton. Raises :class:`UsageError` where two have the same."""
+    found: dict[str, Provision] = {}
+    for name, provision in provisions.items():
+        release = provision.triton_version or name
+        if release in found:
+            both = f"{found[release].environment.id} and {provision.environment.id}"
+            raise UsageError(f"{both} both have Triton {release}", hint="a row goes by its release: choose one of them")
+        found[release] = provision
+    return found
+
+
+def _placed(result: RowResult, provisions: Mapping[str, Provision], *, chosen: bool) -> RowResult:
+    """A row that had no environment, though some were chosen: its release is not among them."""
+    lacking = [arm.version for arm in result.row.arms if arm.shown and arm.version not in provisions]
+    if chosen and lacking and result.standing in {Standing.NOT_RUN, Standing.NEEDS_GPU}:
+        text = f"no environment of Triton {' or '.join(dict.fromkeys(lacking))} takes part"
+        return replace(result, standing=Standing.NOT_HERE, change=text)
+    return result
 
 
 def run_rows(
@@ -202,7 +243,7 @@ def _result(row: Row, bed: _Bed, homes: Mapping[str, WorkerHome], thresholds: Th
         )
         for name in row.figure
     }
-    if not all(_is_seen(name, row, seen[name]) for name in seen):
+    if not all(is_seen(name, row, seen[name]) for name in seen):
         return RowResult(row=row, standing=Standing.NOT_REPRODUCED, seen=seen)
     if not row.comparable:
         return RowResult(row=row, standing=Standing.ONE_SIDE, seen=seen)
@@ -214,14 +255,6 @@ def _result(row: Row, bed: _Bed, homes: Mapping[str, WorkerHome], thresholds: Th
         seen=seen,
         flag=verdict.reason_code if verdict and flagged else "",
         change=verdict.change if verdict else "",
-    )
-
-
-def _is_seen(name: str, row: Row, seen: tuple[Any, ...]) -> bool:
-    """A side that cannot be had needs no figure; a reason is given by a part of it."""
-    pairs = zip(row.arms, row.figure[name], seen, strict=True)
-    return all(
-        not arm.shown or (wanted in found if name == "reason" else found == wanted) for arm, wanted, found in pairs
     )
 
 

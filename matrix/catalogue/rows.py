@@ -7,6 +7,7 @@ in ``absent.toml`` beside them, with what was tried.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,13 @@ from packaging.version import Version
 from matrix.model import CPU, Stage, format_params
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 ON_A_GPU = frozenset((Stage.CORRECTNESS, Stage.TIMING))
 OLDEST = Version("3.0.0")  # no older release has an environment
 ABSENT = "absent.toml"
+ON_GPUS = "on_gpus.json"  # what `run --catalogue --json` wrote on a host with a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +46,24 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a row of a GPU stage came to when it was last run: ``figure`` as in :class:`Row`, ``gpu`` where."""
+
+    gpu: str
+    day: str
+    standing: str
+    figure: Mapping[str, Sequence[Any]]
+    flag: str
+    change: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One documented regression. ``figure`` has what is seen on the good and on the bad side, by name.
 
     ``flag`` is the reason code by which the ordinary rules flag the bad side against the good one; empty where they
-    do not. ``limit_s`` is its own time limit for a compile, where the bad side never ends.
+    do not. ``limit_s`` is its own time limit for a compile, where the bad side never ends. Of a row that takes a GPU,
+    ``figure`` is what was reported and ``last_seen`` what we saw.
     """
 
     path: Path
@@ -61,10 +76,16 @@ class Row:
     figure: Mapping[str, tuple[Any, Any]]
     flag: str = ""
     limit_s: float | None = None
+    last_seen: Seen | None = None
 
     @property
     def name(self) -> str:
         return self.path.stem
+
+    @property
+    def key(self) -> tuple[str, Stage]:
+        """A file may be two rows: what is shown without a GPU, and with one."""
+        return self.path.stem, self.stage
 
     @property
     def on_a_gpu(self) -> bool:
@@ -101,15 +122,42 @@ class Catalogue:
 
 def read_catalogue(folder: Path) -> Catalogue:
     """The catalogue in ``folder``. Raises ``KeyError`` for a case file that lacks a row's data."""
-    rows = tuple(_row(path) for path in sorted(folder.glob("*.py")))
+    record = folder / ON_GPUS
+    seen = read_seen(json.loads(record.read_text(encoding="utf-8"))) if record.is_file() else {}
+    rows = tuple(row for path in sorted(folder.glob("*.py")) for row in _rows(path, seen))
     file = folder / ABSENT
     entries = tomllib.loads(file.read_text(encoding="utf-8"))["absent"] if file.is_file() else []
     return Catalogue(rows=rows, absent=tuple(Absent(**entry) for entry in entries))
 
 
-def _row(path: Path) -> Row:
+def read_seen(record: Mapping[str, Any]) -> dict[tuple[str, str], Seen]:
+    """What ``run --catalogue --json`` wrote on a host with a GPU, by case file and stage; of GPU stages alone."""
+    gpu = ", ".join(f"{each['name']} (driver {each['driver']})" for each in record["gpus"])
+    return {
+        (row["case_file"], row["stage"]): Seen(
+            gpu=gpu,
+            day=record["day"],
+            standing=row["standing"],
+            figure=row["seen"],
+            flag=row["reason_code"],
+            change=row["change"],
+        )
+        for row in record["rows"]
+        if row["stage"] in ON_A_GPU
+    }
+
+
+def _rows(path: Path, seen: Mapping[tuple[str, str], Seen]) -> Iterator[Row]:
+    """The file's row, and a second one where it states what a GPU shows of the same case beside."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     data, told = _constants(tree), ast.get_docstring(tree) or ""
+    yield _row(path, data, told, seen)
+    if further := data.get("ON_GPU"):
+        with_a_gpu = {name: value for name, value in data.items() if name not in {"FLAG", "LIMIT_S", "BAD_TARGET"}}
+        yield _row(path, {**with_a_gpu, **further}, told, seen)
+
+
+def _row(path: Path, data: Mapping[str, Any], told: str, seen: Mapping[tuple[str, str], Seen]) -> Row:
     report, _, title = told.partition("\n")[0].partition(": ")
     good = Arm(version=data["GOOD"], target=data["TARGET"], params=data["PARAMS"])
     bad = Arm(
@@ -128,6 +176,7 @@ def _row(path: Path) -> Row:
         figure=data["FIGURE"],
         flag=data.get("FLAG", ""),
         limit_s=data.get("LIMIT_S"),
+        last_seen=seen.get((path.name, data["STAGE"])),
     )
 
 

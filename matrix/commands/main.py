@@ -289,21 +289,26 @@ def run(
 
 
 def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *, as_json: bool) -> int:
-    from matrix.catalogue.recall import run_catalogue
+    from matrix.catalogue.recall import Wanted, run_catalogue
     from matrix.catalogue.table import results_data, results_text
     from matrix.running.run import default_jobs
 
-    ignored = [name for name in ("baseline", "candidate", "targets", "stages", "kernels") if selection[name]]
+    ignored = [name for name in ("baseline", "targets", "kernels") if selection[name]]
     if ignored:
         raise UsageError(
-            f"--catalogue brings its own {', '.join(ignored)}", hint="choose rows with --cases, by their files' names"
+            f"--catalogue brings its own {', '.join(ignored)}",
+            hint="choose rows with --cases, by their files' names, and with --stages; environments with --candidate",
         )
-    globs = _flat(selection["cases"])
-    catalogue, results = run_catalogue(
-        _configuration(selection), _home(), board, globs=globs, jobs=jobs or default_jobs()
+    configuration = _configuration(selection)
+    chosen = _flat(selection["candidate"])
+    wanted = Wanted(
+        globs=_flat(selection["cases"]),
+        stages=tuple(map(Stage, _words("stage", _flat(selection["stages"]), list(Stage)))),
+        environments=tuple(each.id for each in configuration.select(chosen)) if chosen else (),
     )
-    click.echo(json.dumps(results_data(results)) if as_json else results_text(results, catalogue), nl=as_json)
-    return ExitCode.CLEAN if all(result.as_stated for result in results) else ExitCode.INCOMPLETE
+    done = run_catalogue(configuration, _home(), board, wanted, jobs=jobs or default_jobs(), host=_visible_host())
+    click.echo(json.dumps(results_data(done)) if as_json else results_text(done.results, done.catalogue), nl=as_json)
+    return ExitCode.CLEAN if all(result.as_stated for result in done.results) else ExitCode.INCOMPLETE
 
 
 @main.command()
@@ -645,6 +650,14 @@ def _waivers(path: Path | None) -> tuple[Waiver, ...]:
     from matrix.judging.waivers import read_waivers
 
     return read_waivers(path, today=datetime.datetime.now(datetime.UTC).date()) if path else ()
+
+
+def _visible_host() -> GpuHost:
+    """The host with the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves to us."""
+    from matrix.gpus.devices import visible_gpus
+
+    host = gpu_host()
+    return dataclasses.replace(host, gpus=tuple(visible_gpus(host.gpus)))
 
 
 def _taking_part(host: GpuHost, request: Request) -> GpuHost:
