@@ -99,6 +99,7 @@ class KernelFacts:
     shared_wavefronts_ideal: float | None = None
     global_load_sectors: float | None = None
     global_store_sectors: float | None = None
+    fetched_sectors: float | None = None  # of those loaded, what L1 lacks
     global_sectors_ideal: float | None = None
     global_bytes_used: float | None = None
     bulk_bytes: float | None = None

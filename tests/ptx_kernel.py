@@ -42,7 +42,9 @@ def evaluated(
     threads: int = 32,
     target: str = "sm_90",
     x: dict[str, Any] | None = None,
+    **held: int,
 ) -> MemoryEvidence:
-    """The figures of a kernel ``(x: *fp32, n: i32)`` with this body."""
+    """The figures of a kernel ``(x: *fp32, n: i32)`` with this body; ``held``: what an SM holds of it."""
     arguments = [x or tensor(), number(n)]
-    return memory_evidence(ptx(body, threads), arguments, grid, target, signature={"x": "*fp32", "n": "i32"})
+    signature = {"x": "*fp32", "n": "i32"}
+    return memory_evidence(ptx(body, threads), arguments, grid, target, signature=signature, **held)

@@ -9,7 +9,7 @@ import pytest
 import recorded
 from ptx_kernel import evaluated, ptx, tensor
 
-from matrix.memory import evidence, loops, machine, reuse
+from matrix.memory import evidence, loops, machine
 from matrix.memory.banks import matrix_wavefronts, wavefronts
 from matrix.memory.evidence import memory_evidence
 from matrix.memory.launch import sample, spread_sample
@@ -27,7 +27,7 @@ ADDRESS = "mul.wide.u32 %rd2, %r1, {stride};\nadd.s64 %rd3, %rd1, %rd2;\n"
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
-    evidence._traffic.cache_clear()
+    evidence._evaluated.cache_clear()
 
 
 def one(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[int, int]:
@@ -266,9 +266,16 @@ def test_l1_has_what_the_block_just_read() -> None:
     assert evaluated(AGAIN.format(how=".L1::no_allocate")).fetched_sectors == 8
 
 
-def test_l1_has_lost_what_too_much_came_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reuse, "_L1_BYTES", 64)
-    assert evaluated(AGAIN.format(how="")).fetched_sectors == 8
+def test_l1_has_lost_what_too_much_came_between() -> None:
+    """132 SMs with 8 blocks each: 256 KiB, or what 27 KiB of shared memory a block leave of them, for all eight."""
+    far = "".join(f"ld.global.b32 %r4, [%rd3 + {4096 * i}];\n" for i in range(1, 257))
+    body = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];\n" + far + "ld.global.b32 %r3, [%rd3];"
+    first = 4 * 257
+    assert evaluated(body, grid=(1056,), resident=1).fetched_sectors == pytest.approx(first * 132 / 1056)
+    assert evaluated(body, grid=(1056,), resident=8).fetched_sectors == first + 4
+    assert evaluated(body, grid=(132,), resident=8).fetched_sectors == first
+    crowded = evaluated(body, grid=(1056,), resident=1, shared_bytes=226 << 10)
+    assert crowded.fetched_sectors == first + 4
 
 
 def test_what_all_blocks_read_is_fetched_once_an_sm() -> None:
@@ -315,7 +322,7 @@ def test_blocks_go_round_a_loop_as_often_as_each_does(monkeypatch: pytest.Monkey
     body = TID + ADDRESS.format(stride=4) + BY_BLOCK
     found = evaluated(body, n=20, grid=(200,))
     monkeypatch.setattr(loops, "_LOOKS", ())
-    evidence._traffic.cache_clear()
+    evidence._evaluated.cache_clear()
     whole = evaluated(body, n=20, grid=(200,))
     assert found.note == "1 loops sampled"
     assert not whole.note
@@ -373,7 +380,7 @@ def test_sampling_changes_no_figure_of_real_kernels(prefix: str, monkeypatch: py
     threads = 32 * metadata["num_warps"]
     short = memory_evidence(*launch, signature=signature, threads=threads)
     monkeypatch.setattr(loops, "_LOOKS", ())
-    evidence._traffic.cache_clear()
+    evidence._evaluated.cache_clear()
     monkeypatch.setattr(machine, "BUDGET", 10**7)
     whole = memory_evidence(*launch, signature=signature, threads=threads)
     for figure in ("requests", "unknown", "shared_wavefronts", "global_load_sectors", "executed_instructions"):

@@ -19,6 +19,8 @@ from matrix.records import KernelFacts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from matrix.code.occupancy import Occupancy
+
     _Loaded = tuple["Artifacts", cubin.CubinFunction]
 
 # Figures that facts and matrix.memory.evidence name alike.
@@ -27,6 +29,7 @@ _MEMORY = (
     "shared_wavefronts_ideal",
     "global_load_sectors",
     "global_store_sectors",
+    "fetched_sectors",
     "global_sectors_ideal",
     "global_bytes_used",
     "bulk_bytes",
@@ -120,11 +123,11 @@ def facts(
         cubin_hash=_hash(artifacts.cubin),
         sass_hash=_hash(function.text),
         hazards=[asdict(hazard) for hazard in hazards.hazards(artifacts.ttir)],
-        **_memory(kernel, artifacts.ptx, target),
+        **_memory(kernel, artifacts.ptx, target, fit),
     )
 
 
-def _memory(kernel: Mapping[str, Any], text: str, target: str) -> dict[str, Any]:
+def _memory(kernel: Mapping[str, Any], text: str, target: str, fit: Occupancy) -> dict[str, Any]:
     """Figures of the launch's memory traffic; none where the launch is not known or cannot be evaluated."""
     if not kernel.get("grid") or not text:
         return {}
@@ -136,6 +139,8 @@ def _memory(kernel: Mapping[str, Any], text: str, target: str) -> dict[str, Any]
             target,
             signature=kernel["signature"],
             threads=int(kernel["num_warps"]) * WARP_SIZE,
+            resident=fit.blocks,
+            shared_bytes=int(kernel.get("shared_bytes") or 0),
         )
     except ValueError as error:
         return {"memory_note": str(error)}

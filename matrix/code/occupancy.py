@@ -47,6 +47,7 @@ class TargetLimits:
     shared_per_block: int
     shared_reserved_per_block: int
     shared_unit: int
+    unified_cache: int
     tensor_memory_columns: int
 
 

@@ -55,11 +55,11 @@ class Work:
 
 def busy_us(work: Work, target: str) -> dict[str, float]:
     """Microseconds that the launch keeps each resource busy; empty for a target without rates."""
-    rates, multiprocessors = _rates().get(target), _multiprocessors().get(target)
-    if rates is None or multiprocessors is None:
+    rates, count = _rates().get(target), multiprocessors(target)
+    if rates is None or count is None:
         return {}
     # Whole waves of blocks: 133 blocks take as long on 132 SMs as 264.
-    blocks = math.ceil(work.blocks / multiprocessors)
+    blocks = math.ceil(work.blocks / count)
     clocks = {
         "shared": blocks * work.wavefronts / rates.wavefronts_per_clock,
         "issue": blocks * work.instructions / rates.issue_per_clock,
@@ -86,6 +86,11 @@ def bound(busy: Mapping[str, float]) -> str:
 def _rates() -> dict[str, Rates]:
     text = resources.files("matrix").joinpath("data/rates.toml").read_text(encoding="utf-8")
     return {target: Rates(**row) for target, row in tomllib.loads(text).items()}
+
+
+def multiprocessors(target: str) -> int | None:
+    """Of the GPU that stands for a target (``data/gpus.toml``)."""
+    return _multiprocessors().get(target)
 
 
 @functools.cache

@@ -19,23 +19,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matrix.code import ptx as ptx_text
-from matrix.memory import reuse
+from matrix.code.occupancy import UnknownTargetError, target_limits
 from matrix.memory.accesses import Kind
 from matrix.memory.blocks import prepare
-from matrix.memory.cost import Work, busy_us
+from matrix.memory.cost import Work, busy_us, multiprocessors
 from matrix.memory.executed import executed, runs, tcgen05_work
 from matrix.memory.figures import instruction_figures
 from matrix.memory.launch import parameters, sample, spread_sample, tensor_bytes
 from matrix.memory.machine import Machine
 from matrix.memory.parsing import parse
 from matrix.memory.pipe import add_passes
+from matrix.memory.reuse import L1, reuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from matrix.memory.executed import Executed
     from matrix.memory.figures import InstructionFigures
     from matrix.memory.launch import Sample
     from matrix.memory.log import Log
+    from matrix.memory.reuse import Reuse
 
 WARP = 32
 SECTOR_BYTES = 32
@@ -80,16 +83,50 @@ def memory_evidence(
     *,
     signature: Mapping[str, str] | None = None,
     threads: int = 0,
+    resident: int = 0,
+    shared_bytes: int = 0,
 ) -> MemoryEvidence:
     """Evaluate one launch. Raises ``ValueError`` where the text is no kernel or states no block size.
 
     ``signature`` gives the type of each argument that the compiled kernel takes, in order; without one every
-    argument is taken. ``threads`` are a block's, for PTX that does not say.
+    argument is taken. ``threads`` are a block's, for PTX that does not say. ``resident`` blocks of ``shared_bytes``
+    share an SM and its L1 (:func:`matrix.code.occupancy.occupancy`): registers are not in the PTX, and without
+    ``resident`` only the threads count.
     """
-    found, work = _traffic(
+    found = _evaluated(
         _TARGET.sub("", ptx), _encoded(list(arguments)), (*grid, 1, 1, 1)[:3], _encoded(signature), threads
     )
-    return replace(found, busy_us=busy_us(work, target), lines=[dict(line) for line in found.lines])
+    fetched = found.reuse.fetched(_cache(target, found.threads, resident, shared_bytes))
+    bulk = _sum(found.figures, "sectors", {Kind.BULK_LOAD})
+    stores = _sum(found.figures, "sectors", _STORES)
+    read = found.once(bulk) + sum(found.once(count, number) for number, count in fetched.items())
+    read = min(read, found.footprint)
+    work = Work(
+        blocks=found.sample.total,
+        wavefronts=_sum(found.figures, "wavefronts") + found.threads // WARP,  # one a warp: matrix.memory.pipe
+        sectors=sum(fetched.values()) + bulk + stores,
+        instructions=found.done.instructions,
+        special=found.done.special,
+        tensor_flop=found.done.tensor_flop,
+        dram_bytes=read + found.once(stores),
+    )
+    about = _evidence(found.figures, work, sum(fetched.values()) + bulk, found.note)
+    lines = [dict(line) for line in found.lines]
+    return replace(about, dram_read_bytes=read, busy_us=busy_us(work, target), lines=lines)
+
+
+def _cache(target: str, threads: int, resident: int, shared_bytes: int) -> L1:
+    """The L1 of one of a target's SMs; of a target without limits, what an H200's is."""
+    try:
+        limits = target_limits(target)
+    except UnknownTargetError:
+        limits = target_limits("sm_90")
+    held = resident or max(1, min(limits.warps * WARP // threads, limits.blocks))
+    return L1(
+        free_bytes=max(0, limits.unified_cache - held * (shared_bytes + limits.shared_reserved_per_block)),
+        resident=held,
+        multiprocessors=multiprocessors(target) or multiprocessors("sm_90") or 1,
+    )
 
 
 # A release writes the same text for several targets, and two releases often for one: all but these lines.
@@ -100,11 +137,29 @@ def _encoded(value: object) -> str:
     return json.dumps(value, default=str)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evaluated:
+    """All of a launch that depends neither on the target nor on what else an SM holds."""
+
+    figures: list[InstructionFigures]
+    lines: list[dict[str, float | int | str]]
+    reuse: Reuse
+    done: Executed
+    sample: Sample
+    threads: int
+    storage_bytes: Mapping[int, int]
+    footprint: float  # bytes of all tensors
+    note: str
+
+    def once(self, sectors: float, storage: int | None = None) -> float:
+        """Bytes over DRAM for so many sectors a block, when each byte of the tensors goes over once."""
+        most = self.footprint if storage is None else self.storage_bytes.get(storage, self.footprint)
+        return min(sectors * SECTOR_BYTES * self.sample.total, most)
+
+
 @functools.lru_cache(maxsize=512)
-def _traffic(
-    ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signature: str, threads: int
-) -> tuple[MemoryEvidence, Work]:
-    """All that does not depend on the target's rates. JSON in, so that it can be remembered."""
+def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signature: str, threads: int) -> _Evaluated:
+    """Takes JSON, so that it can be remembered."""
     arguments, signature = json.loads(encoded), json.loads(encoded_signature)
     program = parse(ptx)
     block = program.threads or threads
@@ -120,31 +175,21 @@ def _traffic(
             blocks = spread_sample(grid)
             log = Machine(prepared, known, blocks, grid, block).run()
         by_place = instruction_figures(log, blocks, block)
-        fetched = reuse.fetched(log.touches, by_place, blocks, block)
+        asked = reuse(log.touches, by_place, blocks, block)
     ran = runs(log, {start: part.end for start, part in prepared.blocks.items()}, blocks)
     add_passes(by_place, program, ran)
     figures = [by_place[place] for place in sorted(by_place)]
-    done = executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx)))
-    bulk, stores = _sum(figures, "sectors", {Kind.BULK_LOAD}), _sum(figures, "sectors", _STORES)
-    loads = sum(fetched.values()) + bulk
-    footprint = float(sum(tensor_bytes(one) for one in arguments if one.get("kind") in ("tensor", "descriptor")))
-    read = _once(bulk, blocks, footprint)
-    read += sum(_once(count, blocks, known.storage_bytes.get(number, footprint)) for number, count in fetched.items())
-    work = Work(
-        blocks=blocks.total,
-        wavefronts=_sum(figures, "wavefronts") + block // WARP,  # one a warp, whatever it does: matrix.memory.pipe
-        sectors=loads + stores,
-        instructions=done.instructions,
-        special=done.special,
-        tensor_flop=done.tensor_flop,
-        dram_bytes=min(read, footprint) + _once(stores, blocks, footprint),
+    return _Evaluated(
+        figures=figures,
+        lines=_lines(figures),
+        reuse=asked,
+        done=executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx))),
+        sample=blocks,
+        threads=block,
+        storage_bytes=known.storage_bytes,
+        footprint=float(sum(tensor_bytes(one) for one in arguments if one.get("kind") in ("tensor", "descriptor"))),
+        note=_note(log),
     )
-    return replace(_evidence(figures, work, loads, _note(log)), dram_read_bytes=min(read, footprint)), work
-
-
-def _once(sectors: float, blocks: Sample, most: float) -> float:
-    """Bytes that a launch moves over DRAM, when each goes over once, for so many sectors a block."""
-    return min(sectors * SECTOR_BYTES * blocks.total, most)
 
 
 def _evidence(figures: Sequence[InstructionFigures], work: Work, fetched: float, note: str) -> MemoryEvidence:
@@ -166,7 +211,6 @@ def _evidence(figures: Sequence[InstructionFigures], work: Work, fetched: float,
         dram_bytes=work.dram_bytes,
         dram_read_bytes=0.0,
         lanes_an_address=max((one.lanes_an_address for one in figures), default=0),
-        lines=_lines(figures),
         note=note,
     )
 

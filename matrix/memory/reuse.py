@@ -1,10 +1,10 @@
 """What L1 has to fetch: sectors that a block loads anew, by the tensor that they lie in.
 
 A load hits in L1 where the same block touched the sector so shortly before that it is still there: what all
-resident blocks loaded in between, each as much as this one, must fit. What every block of the grid reads (the
-weights of a norm) an SM fetches once, if all that a block reads fits. ``cp.async.cg`` and loads that say so pass
-L1 by. That some blocks read what some others do is left out: whether L1, or the coalescer before L2, has a part in
-it depends on which blocks run where and when.
+resident blocks loaded in between, each as much as this one, must fit into what shared memory leaves of L1. What
+every block of the grid reads (the weights of a norm) an SM fetches once, if all that a block reads fits.
+``cp.async.cg`` and loads that say so pass L1 by. That some blocks read what some others do is left out: whether the
+coalescer before L2 has a part in it depends on which blocks run where and when (docs/memory.md).
 """
 
 from __future__ import annotations
@@ -28,20 +28,53 @@ if TYPE_CHECKING:
     from matrix.memory.operations import Array
 
 WARP = 32
-# A100 has 192 KiB an SM and GH100 256, of which kernels take some as shared memory; distances rarely come near it.
-_L1_BYTES = 192 << 10
-_RESIDENT_THREADS, _RESIDENT_BLOCKS = 2048, 32
-_MULTIPROCESSORS = 132
 _PAST_L1 = (".cg", ".cv", ".volatile", "::no_allocate", ".acquire", ".relaxed", ".mmio")
 _BLOCK_BITS = 6
 _MOST_STORAGES = 255
+_NEVER = 1 << 40
 
 
-def fetched(
-    touches: Iterable[Touch], figures: Mapping[int, InstructionFigures], sample: Sample, threads: int
-) -> dict[int, float]:
-    """Sectors a block, a mean over the grid, by number of the tensor's storage as ``launch.parameters`` places it."""
-    found: dict[int, float] = defaultdict(float)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class L1:
+    """An SM's first cache for one launch: the bytes that shared memory leaves, the blocks that share it, the SMs."""
+
+    free_bytes: float
+    resident: int
+    multiprocessors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reuse:
+    """All sectors that a block asks for, of which an L1 of any size may have some.
+
+    Four arrays of equal length: ``sectors`` a block (a mean over the grid), the ``storage`` that they lie in, by
+    number as ``launch.parameters`` places it, the ``distance`` since the same block's last touch in sectors that it
+    asked for, and whether all sampled blocks read them, ``by_all``. ``own``: different sectors, of one block.
+    """
+
+    blocks: int
+    past: Mapping[int, float]
+    sectors: Array
+    storage: Array
+    distance: Array
+    by_all: Array
+    own: float
+
+    def fetched(self, cache: L1) -> dict[int, float]:
+        """Sectors a block that L1 lacks, by storage."""
+        here = max(1, min(cache.resident, -(-self.blocks // cache.multiprocessors)))
+        reach = cache.free_bytes / SECTOR_BYTES / here
+        weights = np.where(self.distance <= reach, 0.0, self.sectors)
+        if self.own <= reach:
+            weights = np.where(self.by_all, weights * min(1.0, cache.multiprocessors / self.blocks), weights)
+        found = defaultdict(float, self.past)
+        for number, total in enumerate(np.bincount(self.storage, weights)):
+            found[number] += float(total)
+        return found
+
+
+def reuse(touches: Iterable[Touch], figures: Mapping[int, InstructionFigures], sample: Sample, threads: int) -> Reuse:
+    """What the loads of a launch ask for, in the order of the evaluation."""
     cached: list[Touch] = []
     past: dict[int, int] = {}  # instructions that pass L1 by, with the storage that they read
     for touch in touches:
@@ -51,26 +84,38 @@ def fetched(
             address = touch.second if touch.access.kind is Kind.ASYNC_COPY else touch.address
             if address is not None:
                 past.setdefault(touch.instruction.index, int(address.flat[0]) // BASE)
+    by_storage: dict[int, float] = defaultdict(float)
     for index, storage in past.items():
-        found[storage] += figures[index].sectors
-    if cached:
-        _add_cached(found, _stream(cached, threads), sample, threads)
-    return found
+        by_storage[storage] += figures[index].sectors
+    none: Array = np.zeros(0, np.int64)
+    if not cached:
+        return Reuse(
+            blocks=sample.total, past=by_storage, sectors=none, storage=none, distance=none, by_all=none > 0, own=0.0
+        )
+    return _grouped(_stream(cached, threads), sample, by_storage)
 
 
-def _add_cached(found: dict[int, float], stream: _Stream, sample: Sample, threads: int) -> None:
-    reach = _reach(sample, threads)
+def _grouped(stream: _Stream, sample: Sample, past: Mapping[int, float]) -> Reuse:
     key: Array = (stream.sectors << _BLOCK_BITS) | stream.blocks
     order: Array = np.argsort(key, kind="stable")
-    hits = _hits(key[order], stream.places()[order], reach)
+    ordered = key[order]
+    distance: Array = np.full(len(ordered), _NEVER)
+    again: Array = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
+    places = stream.places()[order]
+    distance[again] = places[again] - places[again - 1]
+    by_all = _read_by_all(ordered, stream.count) & (sample.total > 1)
     weights = stream.weights if stream.count == 1 else stream.weights * np.asarray(sample.weights)[stream.blocks]
-    weights = weights[order] * ~hits
-    if sample.total > 1:
-        once_an_sm = _read_by_all(key[order], stream.count, reach)
-        weights = np.where(once_an_sm, weights * min(1.0, _MULTIPROCESSORS / sample.total), weights)
-    storages = np.clip(stream.sectors[order] // (BASE // SECTOR_BYTES), 0, _MOST_STORAGES)
-    for number, total in enumerate(np.bincount(storages, weights)):
-        found[number] += float(total)
+    storage = np.clip(stream.sectors[order] // (BASE // SECTOR_BYTES), 0, _MOST_STORAGES)
+    alike, which = np.unique((distance << 9) | (storage << 1) | by_all, return_inverse=True)
+    return Reuse(
+        blocks=sample.total,
+        past=past,
+        sectors=np.bincount(which, weights[order]),
+        storage=(alike >> 1) & _MOST_STORAGES,
+        distance=alike >> 9,
+        by_all=(alike & 1) > 0,
+        own=(len(ordered) - len(again)) / stream.count,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,32 +137,16 @@ class _Stream:
         return places
 
 
-def _hits(ordered: Array, places: Array, reach: int) -> Array:
-    """Whether the same block touched a sector at most ``reach`` sectors before; keys in order."""
-    hits: Array = np.zeros(len(ordered), np.bool_)
-    hits[1:] = (ordered[1:] == ordered[:-1]) & (np.diff(places) <= reach)
-    return hits
-
-
-def _read_by_all(ordered: Array, count: int, reach: int) -> Array:
-    """Whether all sampled blocks read a sector, and L1 holds all that they read."""
+def _read_by_all(ordered: Array, count: int) -> Array:
+    """Whether all sampled blocks read each sector; keys in order."""
     fresh: Array = np.ones(len(ordered), np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
-    if int(fresh.sum()) > reach * count:
-        return np.zeros(len(ordered), np.bool_)
     sectors = ordered >> _BLOCK_BITS
     starts: Array = np.ones(len(ordered), np.bool_)
     starts[1:] = sectors[1:] != sectors[:-1]
     which = np.cumsum(starts) - 1
     by_all: Array = np.bincount(which, fresh) == count
     return by_all[which]
-
-
-def _reach(sample: Sample, threads: int) -> int:
-    """Sectors that a block may load between two touches of one, for the second to hit."""
-    here = -(-sample.total // _MULTIPROCESSORS)
-    resident = max(1, min(_RESIDENT_THREADS // threads, _RESIDENT_BLOCKS, here))
-    return _L1_BYTES // SECTOR_BYTES // resident
 
 
 def _stream(touches: Sequence[Touch], threads: int) -> _Stream:

@@ -71,6 +71,7 @@ FACTS = (
     Fact(key="shared_wavefronts", label="Shared wavefronts a block", words=("shared_traffic",)),
     Fact(key="shared_wavefronts_ideal", label="Shared wavefronts without conflicts"),
     Fact(key="global_load_sectors", label="Global sectors loaded a block", words=("global_traffic",)),
+    Fact(key="fetched_sectors", label="Global sectors that L1 lacks", words=("global_traffic",)),
     Fact(key="global_store_sectors", label="Global sectors stored a block", words=("global_traffic",)),
     Fact(key="global_sectors_ideal", label="Global sectors, all coalesced"),
     Fact(key="executed_instructions", label="Warp instructions a block", words=("execution",)),

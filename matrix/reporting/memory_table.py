@@ -34,7 +34,8 @@ def _figures(facts: KernelFacts) -> list[str]:
     times = ", ".join(f"{name} {time:.1f}" for name, time in sorted(busy.items(), key=lambda item: -item[1]))
     note = f"; {facts.memory_note}" if facts.memory_note else ""
     shared = f"{facts.shared_wavefronts:.0f} ({facts.shared_wavefronts_ideal:.0f} would do)"
-    sectors = f"{facts.global_load_sectors:.0f} loaded, {facts.global_store_sectors:.0f} stored"
+    fetched = f" ({facts.fetched_sectors:.0f} of them not in L1)" if facts.fetched_sectors is not None else ""
+    sectors = f"{facts.global_load_sectors:.0f} loaded{fetched}, {facts.global_store_sectors:.0f} stored"
     return [
         f"busy, us: {times or 'unknown'}; bound by {bound(busy) or 'nothing known'}; estimate {estimate_us(busy):.1f}",
         f"shared wavefronts a block: {shared}",

@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from matrix.records import KernelRecord
     from matrix.storage.runfolder import RunFolder
 
+# Predicted and measured. SMs ask L2 for sectors through a coalescer, which merges what several ask for at one time:
+# "received" is counted on their side of it, "read" on L2's.
 FIGURES = {
     "shared wavefronts": ("wavefronts", "wavefronts"),
+    "L2 sectors received": ("l2_read", "received"),
     "L2 sectors read": ("l2_read", "l2_read_l1"),
     "L2 sectors written": ("l2_write", "l2_write_l1"),
     "DRAM bytes read": ("dram_read", "dram_read"),
@@ -131,10 +134,21 @@ def counters(text: str, names: Mapping[str, str]) -> list[dict[str, Any]]:
             "kernel": row["Kernel Name"].split("(")[0],
             "grid": [int(size) for size in row["Grid Size"].strip("()").split(",")],
             **{name: float(row[column].replace(",", "")) for name, column in names.items() if row.get(column)},
+            **_held(row),
         }
         for row in rows
         if row.get("ID", "").strip()  # the row of units has none
     ]
+
+
+def _held(row: Mapping[str, str]) -> dict[str, float]:
+    """How many blocks an SM holds, and each one's shared memory without the driver's; ncu names them unasked."""
+    limits = [float(value) for name, value in row.items() if name.startswith("launch__occupancy_limit_") and value]
+    taken = [float(row.get(name, "0").replace(",", "")) for name in _SHARED]
+    return {"resident": min(limits), "shared_bytes": sum(taken)} if limits else {}
+
+
+_SHARED = ("launch__shared_mem_per_block_dynamic", "launch__shared_mem_per_block_static")
 
 
 def match(launches: Sequence[dict[str, Any]], rows: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
@@ -177,6 +191,8 @@ def row(launch: dict[str, Any]) -> Row:
             launch["target"],
             signature=launch["signature"],
             threads=32 * launch["num_warps"],
+            resident=int(measured.get("resident", 0)),
+            shared_bytes=int(measured.get("shared_bytes", 0)),
         )
     except ValueError as error:
         return Row(**about, unknown=1.0, note=str(error), predicted={}, measured=measured, bound="")
@@ -201,7 +217,7 @@ def _predicted(found: MemoryEvidence, grid: Sequence[int]) -> dict[str, float]:
 
 
 def summary(rows: Sequence[Row]) -> Iterator[str]:
-    """For each figure the errors of the launches where nothing is unknown, and of all."""
+    """For each figure the errors of the launches where nothing is unknown, and of all; then by environment."""
     yield "| figure | launches | median error | within 15 % | measured 0 | unknown in part | their median error |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     yield from (_summed(figure, figure, rows) for figure in FIGURES)
@@ -210,18 +226,41 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     yield _summed("L2 sectors read", "L2 sectors read, where no two blocks read the same", apart)
     together = [one for one in known if one.shares_reads]
     yield _summed("L2 sectors read", "L2 sectors read, where blocks read the same", together)
+    environments = sorted({one.environment for one in rows})
+    if len(environments) > 1:
+        yield from (
+            "",
+            f"| median error; within 15 % | {' | '.join(environments)} |",
+            f"|{' --- |' * (1 + len(environments))}",
+        )
+        for figure in FIGURES:
+            cells = (_in_short(figure, [one for one in rows if one.environment == name]) for name in environments)
+            yield f"| {figure} | {' | '.join(cells)} |"
 
 
 def _summed(figure: str, title: str, rows: Sequence[Row]) -> str:
-    sure = [error for one in rows if not one.unknown and (error := _error(one, figure)) is not None]
-    others = [error for one in rows if one.unknown and (error := _error(one, figure)) is not None]
-    none = [one for one in rows if one.predicted and not _measured(one, figure)]
+    sure, others = _errors(figure, rows)
+    none = [one for one in rows if one.predicted and _measured(one, figure) == 0]
     right = sum(not _predicted_of(one, figure) for one in none)
-    within = f"{sum(error <= WITHIN for error in sure) / len(sure):.0%}" if sure else "-"
     return (
-        f"| {title} | {len(sure)} | {_median(sure)} | {within} | {right} of {len(none)} predicted"
+        f"| {title} | {len(sure)} | {_median(sure)} | {_within(sure)} | {right} of {len(none)} predicted"
         f" | {len(others)} | {_median(others)} |"
     )
+
+
+def _in_short(figure: str, rows: Sequence[Row]) -> str:
+    sure, _ = _errors(figure, rows)
+    return f"{_median(sure)}; {_within(sure)} of {len(sure)}"
+
+
+def _errors(figure: str, rows: Sequence[Row]) -> tuple[list[float], list[float]]:
+    """Of the launches where nothing is unknown, and of the others."""
+    found = [(one.unknown, error) for one in rows if (error := _error(one, figure)) is not None]
+    return [error for unknown, error in found if not unknown], [error for unknown, error in found if unknown]
+
+
+def _within(errors: Sequence[float]) -> str:
+    return f"{sum(error <= WITHIN for error in errors) / len(errors):.0%}" if errors else "-"
 
 
 def _median(errors: Sequence[float]) -> str:
@@ -237,8 +276,9 @@ def _predicted_of(one: Row, figure: str) -> float:
     return one.predicted.get(FIGURES[figure][0], 0.0)
 
 
-def _measured(one: Row, figure: str) -> float:
-    return one.measured.get(FIGURES[figure][1], 0.0)
+def _measured(one: Row, figure: str) -> float | None:
+    """None where this was not counted."""
+    return one.measured.get(FIGURES[figure][1])
 
 
 def kernels(rows: Sequence[Row]) -> Iterator[str]:
@@ -258,7 +298,9 @@ def kernels(rows: Sequence[Row]) -> Iterator[str]:
         )
 
 
-def _short(value: float) -> str:
+def _short(value: float | None) -> str:
+    if value is None:
+        return "-"
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.4g}{unit}"
