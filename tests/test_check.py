@@ -258,3 +258,37 @@ def test_another_seed_gives_other_inputs_and_the_same_seed_the_same(worker: Clie
     digests = [part["digests"]["reference"] for part in asked]
     assert digests[0] != digests[1] == digests[2]
     assert all(part["outcome"] == "passed" for part in asked)
+
+
+TUNED = """
+import torch, triton, triton.language as tl
+from matrix import Case
+
+@triton.autotune([triton.Config({"BLOCK": block}) for block in (16, 32)], key=["n"])
+@triton.jit
+def block_kernel(out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.full((BLOCK,), BLOCK, tl.float32), mask=i < n)
+
+def block(x):
+    out = torch.empty_like(x)
+    block_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](out, x.numel())
+    return out
+
+case = Case(name="tuned", run=block, reference=lambda x: torch.full_like(x, 16), interpret=[{}],
+            inputs=lambda make, p: [make.normal((64,), "fp32")])
+"""
+
+
+@pytest.mark.parametrize("environment", ["triton3.6.0-torch2.11.0", "triton3.9.0-torch2.15.0"])
+def test_of_a_tuned_kernel_as_many_configurations_are_tried_as_were_asked_for(
+    workshop: Workshop, tmp_path: Path, environment: str
+) -> None:
+    path = tmp_path / "tuned.py"
+    path.write_text(TUNED)
+    with Client(workshop.environment(environment).interpreter, "interpret") as client:
+        first = client("interpret", path=str(path), case="tuned", params={}, configs=1)
+        both = client("interpret", path=str(path), case="tuned", params={})
+    assert first["outcome"] == "passed"
+    # What was chosen under the limit is not kept: all are tried, which takes a GPU's clock.
+    assert (both["outcome"], both["reason"]) == ("run_error", "RuntimeError: no GPU here: nothing can be timed")

@@ -187,7 +187,7 @@ def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
             default="all",
             show_default=True,
             metavar="first|all|N",
-            help="Of a kernel that tunes itself, the configurations to compile.",
+            help="Of a kernel that tunes itself, the configurations to compile and check.",
         ),
         click.option("--no-builtin", is_flag=True, help="Leave the built-in cases out."),
         click.option("--profile", type=ProfileName(), help="quick, nightly or signoff: see README.md."),

@@ -105,6 +105,7 @@ def check_one(desk: Desk, station: Station, planned: PlannedCell, timeout_s: flo
         "case": planned.case.name,
         "params": {name: value for name, value in planned.params.items() if name != FUZZ},
         "seed": planned.params.get(FUZZ, ""),
+        "configs": planned.configs,
     }
     if FUZZ not in planned.params and not _has_dimensions(planned):
         request["dimensions"] = list(_AT_TIMING_POINTS)

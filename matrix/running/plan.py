@@ -197,7 +197,8 @@ def _points(
                 stage=stage,
                 case=case,
                 params=params,
-                configs=request.configs if stage is Stage.COMPILE else 0,
+                # What is timed is what a tuner chooses among all.
+                configs=request.configs if stage in (Stage.COMPILE, Stage.CORRECTNESS) else 0,
                 outcome=outcome,
                 reason=why,
             )

@@ -33,7 +33,7 @@ import torch
 
 from matrix.case import Params
 from matrix.model import DIMENSIONS, FIRST_DIMENSIONS, FURTHER_DIMENSIONS, NO_FAILURE, Outcome
-from matrix.worker import cases, dimensions, failures, lanes, races, variants
+from matrix.worker import cases, dimensions, failures, lanes, observe, races, variants
 from matrix.worker.cuda import is_cuda_error, outcome_of
 from matrix.worker.dimensions import Dimension, Point
 from matrix.worker.gradients import gradients
@@ -72,6 +72,10 @@ class Checker:
 
     def check(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply's outcome, reason, figures, dimensions and digests."""
+        with observe.at_most(int(request.get("configs", 0))):
+            return self._check(request)
+
+    def _check(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             point = self._point(request)
         except Exception as error:

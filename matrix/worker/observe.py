@@ -106,6 +106,32 @@ def tuned(pinned: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, dict[st
         Autotuner.run = original
 
 
+@contextlib.contextmanager
+def at_most(configs: int) -> Iterator[None]:
+    """Let autotuned kernels choose among their first ``configs`` configurations; 0: among all.
+
+    What they chose so is forgotten: asked again without a limit, they try all.
+    """
+    if not configs:
+        yield
+        return
+    original, bench, limited = Autotuner.prune_configs, Autotuner._bench, []
+
+    def prune(self: Any, *args: Any, **kwargs: Any) -> list[Any]:
+        limited.append(self)
+        return list(original(self, *args, **kwargs))[:configs]
+
+    Autotuner.prune_configs = prune
+    if configs == 1:  # before 3.9 a choice of one is timed like any other
+        Autotuner._bench = lambda *_, **__: 0.0
+    try:
+        yield
+    finally:
+        Autotuner.prune_configs, Autotuner._bench = original, bench
+        for tuner in limited:
+            tuner.cache.clear()
+
+
 def configuration(config: Any) -> dict[str, Any]:
     """An autotune configuration as JSON-able data: exactly what the launch is given."""
     return {key: value for key, value in config.all_kwargs().items() if value is not None}
