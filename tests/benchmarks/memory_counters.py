@@ -7,7 +7,7 @@ Every case's first timing point in each interpreter (this one where none is give
 the case files given. First all interpreters compile side by side, each case in one of several processes, without
 ncu. Then one process an interpreter runs every case under ncu, ``--repeats`` times, out of the filled cache. A
 case that ends its process loses only itself: the next process goes on behind it. OUT gets, of each such process,
-``NAME.N.launches.jsonl`` (PTX, arguments and grid of each launch, in order) and ``NAME.N.csv``, ncu's rows.
+``NAME.N.launches.jsonl`` (PTX, cubin, arguments and grid of each launch, in order) and ``NAME.N.csv``, ncu's rows.
 
 After ``--seconds`` no further case is begun; what was counted by then is kept. Called again with the same OUT, it
 goes on with the cases that have no rows yet (``--cache`` keeps what was compiled for that). An OUT whose process was
@@ -19,6 +19,7 @@ An autotuned kernel runs in its first configuration. Needs a GPU whose counters 
 from __future__ import annotations
 
 import argparse
+import base64
 import fnmatch
 import json
 import os
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -288,6 +290,10 @@ def _launch(case: Any, repeats: int, keep: Callable[[dict[str, Any]], None]) -> 
             torch.cuda.synchronize()
 
 
+def packed(code: bytes) -> str:
+    return base64.b64encode(zlib.compress(code)).decode()
+
+
 def _tune_nothing() -> None:
     from triton.runtime.autotuner import Autotuner
 
@@ -333,7 +339,8 @@ class _profiled:
                 "signature": _signature(compiled)[1],
             }
             # The later repeats are the same kernels again.
-            keep({**launch, "ptx": "" if about["repeat"] else compiled.asm["ptx"]})
+            code = {"ptx": compiled.asm["ptx"], "cubin": packed(compiled.asm["cubin"])}
+            keep({**launch, **(dict.fromkeys(code, "") if about["repeat"] else code)})
             return compiled
 
         JITFunction.run = run
