@@ -4,6 +4,7 @@ Where things are: ``settings`` (what a user declares), ``provisioning`` (environ
 workers, run), ``worker`` (what runs inside an environment), ``gpus`` (the stages that need one), ``code`` and
 ``memory`` (facts read off generated code), ``storage`` (tables, artifacts, run folders), ``judging`` (verdicts,
 findings, the decision), ``reporting`` (pages, JUnit, text), ``nights`` and ``hypotheses`` (what outlives a run),
+``fleet`` (a run on the hosts of a Ray cluster),
 ``causes`` (reproducer, bisection, upstream report), ``catalogue`` (documented regressions, suites), ``authoring``
 (files for kernel authors), ``commands`` (the command line).
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matrix.gpus.stages import GpuHost
     from matrix.judging.waivers import Waiver
     from matrix.nights.history import History
+    from matrix.running.run import Run
     from matrix.settings.config import Configuration
 
 
@@ -245,12 +246,10 @@ def run(
     """Build the environments, run the kernels, judge, and write the report."""
     if catalogue:
         return _run_catalogue(selection, Board(quiet=quiet or as_json), jobs, as_json=as_json)
-    from matrix.reporting.summary import summary_text
     from matrix.running.run import Run, default_jobs
-    from matrix.storage.runfolder import load
 
     configuration, home, host = _configuration(selection), _home(), gpu_host()
-    request = _request(configuration, selection, host)
+    request = _request(configuration, selection, host.targets)
     configuration = _with_requirements(configuration, request)
     profile = selection["profile"]
     waivers = _waivers(waiver_file)
@@ -270,6 +269,14 @@ def run(
         history=_history(history_at),
         cross_ptxas=cross_ptxas,
     )
+    return _executed(state, as_json=as_json, share=share)
+
+
+def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
+    """The run, what it says at its end, and its exit code."""
+    from matrix.reporting.summary import summary_text
+    from matrix.storage.runfolder import load
+
     try:
         finished = state.execute()
     except KeyboardInterrupt:
@@ -286,6 +293,58 @@ def run(
 
         click.echo(f"shared: {send(finished.folder, share)}", err=True)
     return int(finished.exit_code)
+
+
+@main.command()
+@click.option(
+    "--address", default="auto", show_default=True, metavar="ADDRESS", help="auto, ray://HOST:PORT or HOST:PORT."
+)
+@_selection
+@click.option("--run-id", default="", metavar="RUN", help="Take up a run that did not end: its folder's name.")
+@click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
+@_waivers_option
+@click.option("--history", "history_at", metavar="DIR-or-URL", help="Add the run to a history over nights.")
+@click.option("--share", metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`.")
+@click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
+def fleet(
+    address: str,
+    run_id: str,
+    lock_clocks: int | None,
+    waiver_file: Path | None,
+    history_at: str | None,
+    share: str | None,
+    as_json: bool,
+    quiet: bool,
+    **selection: Any,
+) -> int:
+    """As `run`, on the hosts of a Ray cluster that is running: docs/fleet.md.
+
+    Each target takes one host with GPUs of it, the others share out what needs none. Needs Ray:
+    pip install "triton-matrix[fleet]".
+    """
+    from matrix.fleet.cluster import connected
+    from matrix.fleet.fleet import Fleet, fit_request
+    from matrix.running.run import Run, default_jobs
+
+    configuration, board = _configuration(selection), Board(quiet=quiet or as_json)
+    waivers, history = _waivers(waiver_file), _history(history_at)
+    with connected(address) as cluster:
+        request = fit_request(_request(configuration, selection, cluster.targets()), cluster.nodes(), board.say)
+        state = Run(
+            request=request,
+            configuration=_with_requirements(configuration, request),
+            home=_home(),
+            board=board,
+            jobs=default_jobs(),
+            lock_mhz=lock_clocks or 0,
+            profile=selection["profile"],
+            waivers=waivers,
+            history=history,
+            run_id=run_id,
+            fleet=Fleet(cluster=cluster),
+        )
+        return _executed(state, as_json=as_json, share=share)
 
 
 def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *, as_json: bool) -> int:
@@ -362,7 +421,7 @@ def plan(as_json: bool, **selection: Any) -> None:
     from matrix.running.preview import preview, preview_text
 
     configuration, home = _configuration(selection), _home()
-    request = _request(configuration, selection, gpu_host())
+    request = _request(configuration, selection, gpu_host().targets)
     found = preview(request, _with_requirements(configuration, request), home)
     click.echo(json.dumps(found) if as_json else preview_text(found), nl=as_json)
 
@@ -681,7 +740,7 @@ def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: boo
     return stages
 
 
-def _request(configuration: Configuration, selection: dict[str, Any], host: GpuHost) -> Request:
+def _request(configuration: Configuration, selection: dict[str, Any], gpus_of: Sequence[str]) -> Request:
     """The command line over the configuration. Raises :class:`UsageError` for what is not there."""
     candidates = _flat(selection["candidate"]) or list(configuration.candidates)
     baseline = configuration.environment(selection["baseline"] or configuration.baseline).id
@@ -703,7 +762,7 @@ def _request(configuration: Configuration, selection: dict[str, Any], host: GpuH
     wanted = selection["profile"].targets if selection["profile"] else ()
     asked = _flat(selection["targets"]) or wanted or configuration.targets or tuple(map(str, DEFAULT_TARGETS))
     targets = _words("target", asked, list(Target))
-    gpu_targets = tuple(target for target in targets if target in host.targets)
+    gpu_targets = tuple(target for target in targets if target in gpus_of)
     return Request(
         baseline=baseline,
         candidates=tuple(chosen),

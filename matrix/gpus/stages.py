@@ -21,6 +21,7 @@ from matrix.storage.cache import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from matrix.gpus.nvml import Gpu, Nvml
@@ -75,21 +76,33 @@ class GpuStages:
         cells = [cell for cell in planned if cell.stage in (Stage.CORRECTNESS, Stage.TIMING)]
         if not cells:
             return GpuResults()
-        homes, say = self.desk.homes, self.board.say
-        with stations(self.host.gpus, self.host.nvml, homes, self.baseline, self.logs, say, self.lock_mhz) as found:
-            started = time.monotonic()
-            right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
-            tick = self.board.task("correctness", len(right))
-            checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
-            checked += self._fuzz(found, right)
-            began = time.monotonic()
-            say(f"correctness: {len(right)} cells on {len(found)} GPU(s) in {began - started:.0f} s")
-            timings = self._time(found, cells, checked)
-            say(f"timing: {len(timings.cells)} cells in {time.monotonic() - began:.0f} s")
-            gpus = tuple(_gpu_meta(station, timings) for station in found)
+        with self.opened() as found:
+            return self.at(found, cells)
+
+    def opened(self) -> AbstractContextManager[list[Station]]:
+        """The stations of this host's GPUs, each held until the end."""
+        say, homes = self.board.say, self.desk.homes
+        return stations(self.host.gpus, self.host.nvml, homes, self.baseline, self.logs, say, self.lock_mhz)
+
+    def at(self, found: Sequence[Station], cells: Sequence[PlannedCell]) -> GpuResults:
+        """Correctness and timing of these cells, at stations that are open."""
+        say = self.board.say
+        started = time.monotonic()
+        right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
+        tick = self.board.task("correctness", len(right))
+        checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
+        checked += self._fuzz(found, right)
+        began = time.monotonic()
+        say(f"correctness: {len(right)} cells on {len(found)} GPU(s) in {began - started:.0f} s")
+        timings = self._time(found, cells, checked)
+        say(f"timing: {len(timings.cells)} cells in {time.monotonic() - began:.0f} s")
         dimensions = tuple(dimension_records(checked, run_id=self.run_id, host=self.host_name))
-        measured = tuple(each.measured for each in checked)
-        return GpuResults(checked=measured, dimensions=dimensions, timings=timings, gpus=gpus)
+        return GpuResults(
+            checked=tuple(each.measured for each in checked),
+            dimensions=dimensions,
+            timings=timings,
+            gpus=tuple(described(station) | worked(station.gpu.uuid, timings.arms) for station in found),
+        )
 
     def _fuzz(self, found: Sequence[Station], cells: Sequence[PlannedCell]) -> list[Checked]:
         if not self.fuzz_seconds:
@@ -120,29 +133,35 @@ class GpuStages:
                 tick()
 
         def keep(timed: list[Timed]) -> None:
-            fresh = _together([clerk.rows(each) for each in timed])
+            fresh = together([clerk.rows(each) for each in timed])
             with lock:
                 self.desk.cache.put(self._spot_key(timed[0].spot), _flat(fresh))
                 rows.append(fresh)
 
         seen = {each.measured.planned.cell.id: each for each in checked}
         time_all(self.desk, found, waiting, seen, self.baseline, self.plan, keep, tick)
-        return _together(rows)
+        return together(rows)
 
     def _spot_key(self, spot: Spot) -> str:
         return key_of({"timed": {name: self.desk.key(cell) for name, cell in spot.cells.items()}})
 
 
-def _gpu_meta(station: Station, timings: Timings) -> dict[str, Any]:
-    """One GPU as run.json tells of it, with how much of the timing's wall time it worked for the arms."""
+def described(station: Station) -> dict[str, Any]:
+    """One GPU as run.json tells of it."""
     gpu = station.gpu
-    # The figures of a whole cell stand in each of its arms' rows: once a cell.
-    cells = [arm for arm in timings.arms if arm.gpu_uuid == gpu.uuid and arm.role is Role.BASELINE]
     return {
         **{k: v for k, v in dataclasses.asdict(gpu).items() if k != "capability"},
         "target": gpu.target,
         **station.figures,
         "proofs": list(station.proofs),
+    }
+
+
+def worked(uuid: str, arms: Iterable[ArmRecord]) -> dict[str, float]:
+    """How much of the timing's wall time a GPU worked for the arms, in seconds."""
+    # The figures of a whole cell stand in each of its arms' rows: once a cell.
+    cells = [arm for arm in arms if arm.gpu_uuid == uuid and arm.role is Role.BASELINE]
+    return {
         "timing_wall_s": sum(arm.wall_seconds for arm in cells),
         "arms_gpu_s": sum(arm.arms_us for arm in cells) / 1e6,
         "flushes_gpu_s": sum(arm.gpu_us - arm.arms_us for arm in cells) / 1e6,
@@ -151,7 +170,8 @@ def _gpu_meta(station: Station, timings: Timings) -> dict[str, Any]:
     }
 
 
-def _together(parts: Iterable[Timings]) -> Timings:
+def together(parts: Iterable[Timings]) -> Timings:
+    """All rows of several."""
     parts = list(parts)
     return Timings(
         cells=tuple(row for part in parts for row in part.cells),

@@ -86,9 +86,9 @@ class PlannedCell:
     reason: str = ""
 
 
-def not_run(request: Request) -> list[dict[str, str]]:
+def not_run(request: Request, where: str = "this host") -> list[dict[str, str]]:
     """The stages that a run of this request leaves out, wholly or for some targets, and why."""
-    found = ((stage, _absence_of(stage, request)) for stage in Stage)
+    found = ((stage, _absence_of(stage, request, where)) for stage in Stage)
     rows = [{"what": str(stage), "why": why} for stage, why in found if why]
     if request.configs and Stage.COMPILE in request.stages:
         why = f"the first {request.configs} of each kernel that tunes itself were asked for"
@@ -96,13 +96,13 @@ def not_run(request: Request) -> list[dict[str, str]]:
     return rows
 
 
-def _absence_of(stage: Stage, request: Request) -> str:
+def _absence_of(stage: Stage, request: Request, where: str) -> str:
     if stage in GPU_STAGES and not request.gpu_targets:
-        return "this host has no GPU of a target that was asked for"
+        return f"{where} has no GPU of a target that was asked for"
     if stage not in request.stages:
         return "not among the stages asked for"
     without = [target for target in request.targets if target not in request.gpu_targets]
-    return f"this host has no GPU of {', '.join(without)}" if stage in GPU_STAGES and without else ""
+    return f"{where} has no GPU of {', '.join(without)}" if stage in GPU_STAGES and without else ""
 
 
 def find_case_files(paths: Iterable[Path]) -> tuple[Path, ...]:

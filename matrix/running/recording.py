@@ -39,6 +39,10 @@ class Clerk:
     arms: Mapping[str, Arm]
     expectations: Mapping[str, Sequence[Expect]]
 
+    def rows(self, measured: Iterable[Measured]) -> list[CellRecord]:
+        """A row for every part of what was measured."""
+        return [record for item in measured for record in self._measured(item)]
+
     def cells(
         self,
         collected: Sequence[Collected],
@@ -48,9 +52,9 @@ class Clerk:
     ) -> list[CellRecord]:
         """Every row of the run: imports first, then what was measured, then what failed imports left undone.
 
-        ``names`` are the cases that were asked for; ``timed`` are rows of the timing stage, which come as they are.
+        ``names`` are the cases that were asked for; ``timed`` are rows that come as they are.
         """
-        done = [*(record for item in measured for record in self._measured(item)), *timed]
+        done = [*self.rows(measured), *timed]
         imports = self._imports(collected, names)
         undone = self._undone(imports, done)
         return [self._expected(record) for record in (*imports, *done, *undone)]

@@ -23,31 +23,21 @@ from matrix.judging.expectations import read_expectations
 from matrix.judging.judge import judge
 from matrix.judging.releases import release_expectations
 from matrix.judging.waivers import waive
-from matrix.model import Outcome, Stage
+from matrix.model import Stage
 from matrix.nights.history import write_copy
-from matrix.provisioning.provision import Provision, provide
 from matrix.reporting import junit
 from matrix.reporting.report import write_report
 from matrix.reporting.signoff import write_signoff
 from matrix.reporting.summary import summary_markdown
-from matrix.running.execute import Bench, Timeouts, collect, measure
+from matrix.running.execute import Bench, Timeouts, measure
 from matrix.running.facts import facts_of
 from matrix.running.host import Host, this_host
 from matrix.running.pending import pending
-from matrix.running.plan import (
-    GPU_STAGES,
-    Collected,
-    PlannedCell,
-    Request,
-    cells_of,
-    check_names,
-    not_run,
-    selected_names,
-)
+from matrix.running.plan import GPU_STAGES, Collected, Request, not_run, selected_names
 from matrix.running.profiles import with_unjudged
+from matrix.running.ready import Ready, arms_of, get_ready
 from matrix.running.reassembly import reassemble
-from matrix.running.recording import Arm, Clerk, expectations_of
-from matrix.running.workers import WorkerHome, homes_of, memory_share
+from matrix.running.recording import Clerk, expectations_of
 from matrix.storage import store
 from matrix.storage.cache import Cache, key_of
 from matrix.storage.runfolder import load
@@ -55,11 +45,13 @@ from matrix.storage.runs import Home, write_meta
 from matrix.storage.seal import seal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from matrix.case import Expect
+    from matrix.fleet.fleet import Fleet
     from matrix.judging.waivers import Waiver
     from matrix.nights.history import History
+    from matrix.provisioning.provision import Provision
     from matrix.records import AssemblyRecord, CellRecord, CounterRecord, KernelRecord, VerdictRecord
     from matrix.running.profiles import Profile
     from matrix.running.progress import Board
@@ -74,6 +66,24 @@ class Finished:
     run_id: str
     folder: Path
     exit_code: ExitCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Everything that was found out before anything is judged.
+
+    ``rows`` are those of the stages after import, ``told`` and ``not_run`` go into run.json; ``ready`` is missing
+    where other hosts did the work.
+    """
+
+    collected: Sequence[Collected]
+    names: Collection[str]
+    rows: Sequence[CellRecord]
+    kernels: list[KernelRecord]
+    gpu: GpuResults
+    ready: Ready | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)
+    not_run: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass(slots=True)
@@ -100,56 +110,63 @@ class Run:
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     folder: Path = Path()
     host: Host = field(default_factory=this_host)
-    provisions: dict[str, Provision] = field(default_factory=dict)
+    provisions: Mapping[str, Provision] = field(default_factory=dict)
+    # The hosts of a Ray cluster that do the work in place of this one.
+    fleet: Fleet | None = None
 
     def execute(self) -> Finished:
         """Every step in order. What is measured is in the cache the moment it is known."""
         ledger_of(self.home).rows()  # nothing is added to a broken chain: better known before than after
-        self.run_id, self.started, self.folder = self.home.begin()
+        self.run_id, self.started, self.folder = self.home.resume(self.run_id) if self.run_id else self.home.begin()
         write_meta(self.folder, self._meta("running"))
         with self.home.scratch() as scratch, self.board.live():
             bench = bench_for(self.configuration, self.home, scratch, jobs=self.jobs, board=self.board)
             if self.apart:
                 bench = dataclasses.replace(bench, cache=Cache(scratch / "cache"))
-            self.provisions = provide(self.request.environments, self.configuration, self.home.root, self.board)
-            homes = self._homes(bench)
-            locks = {name: p.built.digest for name, p in self.provisions.items() if p.built}
-            files = self.request.case_files
-            tick = self.board.task("import", len(homes) * len(files))
-            collected = [*collect(bench, homes, locks, files, tick), *self._unbuilt()]
-            check_names(collected)
-            names = selected_names(collected, self.request)
-            planned = self._plan(collected)
-            on_host = [cell for cell in planned if cell.stage not in GPU_STAGES]
-            tick = self.board.task("compile and interpret", len(on_host))
-            measured = measure(bench, homes, locks, on_host, tick)
-            kernels = sum(len(part["kernels"]) for item in measured for part in item.parts)
-            facts = facts_of(bench, measured, self.board.task("read the code", kernels))
-            clerk = self._clerk(collected)
-            gpu = self._on_gpus(bench, homes, locks, clerk, planned)
-            cells = clerk.cells(collected, [*measured, *gpu.checked], names, timed=gpu.timings.cells)
-            evidence = clerk.kernels(measured, facts)
+            found = self.fleet.find(self, bench) if self.fleet else self._find(bench)
+            clerk = self._clerk(found.collected)
+            cells = clerk.cells(found.collected, (), found.names, found.rows)
+            evidence = found.kernels
             bench.artifacts.give({d for row in evidence for d in row.artifacts.values()}, self.folder / "artifacts")
-            verdicts = self._verdicts(cells, evidence, gpu, clerk)
-            store.write_counters(self.folder, self._counters(verdicts, gpu, planned, homes))
-            store.write_assemblies(self.folder, self._assemblies(bench, homes, locks, verdicts, evidence))
-        return self._conclude(cells, evidence, gpu, verdicts, collected)
+            verdicts = self._verdicts(cells, evidence, found.gpu, clerk)
+            store.write_counters(self.folder, self._counters(verdicts, found))
+            store.write_assemblies(self.folder, self._assemblies(bench, found, verdicts))
+        finished = self._conclude(cells, found, verdicts)
+        if self.fleet:
+            self.fleet.settle(self)
+        return finished
 
-    def _on_gpus(
-        self,
-        bench: Bench,
-        homes: Mapping[str, WorkerHome],
-        locks: Mapping[str, str],
-        clerk: Clerk,
-        planned: Sequence[PlannedCell],
-    ) -> GpuResults:
+    def _find(self, bench: Bench) -> Found:
+        """All that this host can find out."""
+        ready = get_ready(
+            self.request, self.configuration, self.home.root, bench, self.board, host=self.host, jobs=self.jobs
+        )
+        self.provisions = ready.provisions
+        names = selected_names(ready.collected, self.request)
+        on_host = [cell for cell in ready.planned if cell.stage not in GPU_STAGES]
+        tick = self.board.task("compile and interpret", len(on_host))
+        measured = measure(bench, ready.homes, ready.locks, on_host, tick)
+        kernels = sum(len(part["kernels"]) for item in measured for part in item.parts)
+        facts = facts_of(bench, measured, self.board.task("read the code", kernels))
+        clerk = self._clerk(ready.collected)
+        gpu = self._on_gpus(bench, ready, clerk)
+        return Found(
+            collected=ready.collected,
+            names=names,
+            rows=[*clerk.rows([*measured, *gpu.checked]), *gpu.timings.cells],
+            kernels=clerk.kernels(measured, facts),
+            gpu=gpu,
+            ready=ready,
+        )
+
+    def _on_gpus(self, bench: Bench, ready: Ready, clerk: Clerk) -> GpuResults:
         """Correctness and timing on this host's GPUs; nothing where it has none."""
         if not self.gpu_host.gpus:
             return GpuResults()
-        request = {"cells": [f"{cell.stage} {cell.cell.id}" for cell in planned], "locks": dict(locks)}
+        request = {"cells": [f"{cell.stage} {cell.cell.id}" for cell in ready.planned], "locks": dict(ready.locks)}
         under_way = pending(self.home.cache, key_of(request))
         stages = GpuStages(
-            desk=Desk(cache=bench.cache, homes=homes, locks=locks, token=under_way.token),
+            desk=Desk(cache=bench.cache, homes=ready.homes, locks=ready.locks, token=under_way.token),
             host=self.gpu_host,
             baseline=self.request.baseline,
             environments=clerk.arms,
@@ -163,7 +180,7 @@ class Run:
             fuzz_seconds=self.fuzz_seconds,
             lock_mhz=self.lock_mhz,
         )
-        results = stages.execute(planned)
+        results = stages.execute(ready.planned)
         under_way.settle()
         return results
 
@@ -192,52 +209,35 @@ class Run:
         )
         return waive(complete, self.waivers)
 
-    def _counters(
-        self,
-        verdicts: Sequence[VerdictRecord],
-        gpu: GpuResults,
-        planned: Sequence[PlannedCell],
-        homes: Mapping[str, WorkerHome],
-    ) -> list[CounterRecord]:
+    def _counters(self, verdicts: Sequence[VerdictRecord], found: Found) -> list[CounterRecord]:
         """What the hardware counts in the cells that turned out red."""
-        if Stage.COUNTERS not in self.request.stages:
+        if Stage.COUNTERS not in self.request.stages or not found.ready:
             return []
-        return count_red(verdicts, gpu.timings.arms, planned, homes, self.gpu_host.gpus, self.board.say)
+        ready, arms = found.ready, found.gpu.timings.arms
+        return count_red(verdicts, arms, ready.planned, ready.homes, self.gpu_host.gpus, self.board.say)
 
-    def _assemblies(
-        self,
-        bench: Bench,
-        homes: Mapping[str, WorkerHome],
-        locks: Mapping[str, str],
-        verdicts: Sequence[VerdictRecord],
-        evidence: Sequence[KernelRecord],
-    ) -> list[AssemblyRecord]:
+    def _assemblies(self, bench: Bench, found: Found, verdicts: Sequence[VerdictRecord]) -> list[AssemblyRecord]:
         """Each side's PTX with the other's ptxas, of what is in question, where that was asked for."""
-        if not self.cross_ptxas:
+        if not self.cross_ptxas or not found.ready:
             return []
-        done = reassemble(bench, homes, locks, verdicts, evidence, self.configuration.thresholds)
+        ready, thresholds = found.ready, self.configuration.thresholds
+        done = reassemble(bench, ready.homes, ready.locks, verdicts, found.kernels, thresholds)
         bench.artifacts.give({digest for row in done for digest in row.artifacts.values()}, self.folder / "artifacts")
         return done
 
-    def _conclude(
-        self,
-        cells: list[CellRecord],
-        evidence: list[KernelRecord],
-        gpu: GpuResults,
-        verdicts: list[VerdictRecord],
-        collected: Sequence[Collected],
-    ) -> Finished:
+    def _conclude(self, cells: list[CellRecord], found: Found, verdicts: list[VerdictRecord]) -> Finished:
         """Write every file, and point ``latest`` here."""
-        code = exit_code(verdicts)
+        code, gpu = exit_code(verdicts), found.gpu
         store.write_cells(self.folder, cells)
-        store.write_evidence(self.folder, evidence)
+        store.write_evidence(self.folder, found.kernels)
         store.write_verdicts(self.folder, verdicts)
         if gpu.gpus:
             store.write_dimensions(self.folder, gpu.dimensions)
             store.write_timings(self.folder, gpu.timings.arms)
             store.write_rounds(self.folder, gpu.timings.rounds)
-        finished = {"exit_code": int(code), "cases": _cases_meta(collected), "not_run": not_run(self.request)}
-        write_meta(self.folder, self._meta("complete") | finished | {"gpus": list(gpu.gpus)})
+        finished = {"exit_code": int(code), "cases": _cases_meta(found.collected), "gpus": list(gpu.gpus)}
+        absent = [*not_run(self.request, "the fleet" if self.fleet else "this host"), *found.not_run]
+        write_meta(self.folder, self._meta("complete") | finished | {"not_run": absent} | dict(found.told))
         run = load(self.folder)
         self._fill_ledger(run)
         lost = not self._add_to_history(run)
@@ -280,44 +280,10 @@ class Run:
         if self.run_id:
             write_meta(self.folder, self._meta("interrupted"))
 
-    def _homes(self, bench: Bench) -> dict[str, WorkerHome]:
-        memory = memory_share(self.host, self.jobs)
-        return homes_of(self.provisions, self.configuration.pythonpath, bench.scratch, memory)
-
-    def _unbuilt(self) -> list[Collected]:
-        """Environments that could not be built: every case file fails there, for that reason."""
-        return [
-            Collected(
-                environment=name,
-                path=path,
-                outcome=Outcome.ENVIRONMENT_ERROR,
-                reason=provision.problem.splitlines()[0],
-                detail=provision.problem,
-                seconds=0.0,
-                cases=(),
-            )
-            for name, provision in self.provisions.items()
-            if provision.built is None
-            for path in self.request.case_files
-        ]
-
-    def _plan(self, collected: Sequence[Collected]) -> list[PlannedCell]:
-        return [
-            cell
-            for name, provision in self.provisions.items()
-            for cell in cells_of(
-                name, provision.triton_version, [c for c in collected if c.environment == name], self.request
-            )
-        ]
-
     def _clerk(self, collected: Sequence[Collected]) -> Clerk:
-        arms = {
-            name: Arm(environment=name, triton_version=provision.triton_version, torch_version=provision.torch_version)
-            for name, provision in self.provisions.items()
-        }
         # Who asks about a cell wants to know of it, foreseen or not.
         expectations = {} if self.apart else _expectations(collected)
-        return Clerk(run_id=self.run_id, host=self.host.name, arms=arms, expectations=expectations)
+        return Clerk(run_id=self.run_id, host=self.host.name, arms=arms_of(self.provisions), expectations=expectations)
 
     def _meta(self, state: str) -> dict[str, Any]:
         request = self.request

@@ -57,6 +57,18 @@ class Home:
             raise storage_error(folder, error) from error
         return run_id, started, folder
 
+    def resume(self, run_id: str) -> tuple[str, datetime.datetime, Path]:
+        """The id, start and folder of a run that did not end. Raises :class:`UsageError` where there is none."""
+        folder = self.runs / run_id
+        try:
+            meta = json.loads((folder / "run.json").read_bytes())
+        except (OSError, ValueError):
+            known = "the ids of runs are the names of the folders there"
+            raise UsageError(f"no run {run_id!r} under {self.runs}", hint=known) from None
+        if meta.get("state") == "complete":
+            raise UsageError(f"run {run_id} came to its end", hint=f"its report: {folder / 'report.html'}")
+        return run_id, datetime.datetime.fromisoformat(meta["started_at"]), folder
+
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder for one run's own files, gone afterwards; what killed runs left goes first."""

@@ -1,0 +1,54 @@
+"""Units of work, each with one key: a case at one point on one target, in all environments.
+
+A unit is never split, so what is compared was made on one host; and it is recorded once, whoever answers twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matrix.running.plan import GPU_STAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from matrix.running.plan import PlannedCell
+
+# Slices a worker at the least, so that those who are done first take more of them, and units in one.
+_SLICES_A_WORKER = 4
+_MOST_UNITS = 64
+_LEAST_UNITS = 4
+
+
+def unit_of(planned: PlannedCell) -> str:
+    """Which unit a cell belongs to. Correctness and timing go together: what is not right is not timed."""
+    stage = "gpu" if planned.stage in GPU_STAGES else str(planned.stage)
+    return f"{stage} {planned.cell.target} {planned.cell.point}"
+
+
+def units_of(planned: Iterable[PlannedCell]) -> dict[str, list[PlannedCell]]:
+    """The cells of each unit. Units of one stage and target stand together: one kind of worker serves them."""
+    found: dict[str, list[PlannedCell]] = {}
+    for cell in planned:
+        found.setdefault(unit_of(cell), []).append(cell)
+    return dict(sorted(found.items(), key=lambda each: each[0].split(" ")[:2]))
+
+
+def on_gpu(unit: str) -> bool:
+    return unit.startswith("gpu ")
+
+
+def target_of(unit: str) -> str:
+    return unit.split(" ")[1]
+
+
+def slices(units: Sequence[str], workers: int) -> list[tuple[str, ...]]:
+    """The units cut into slices for so many workers, in order."""
+    size = min(_MOST_UNITS, max(_LEAST_UNITS, -(-len(units) // (_SLICES_A_WORKER * max(workers, 1)))))
+    return [tuple(units[start : start + size]) for start in range(0, len(units), size)]
+
+
+def missing_cells(cells: Sequence[PlannedCell], rows: Iterable[Mapping[str, str]]) -> list[PlannedCell]:
+    """The cells of a unit that no row is about; rows go by stage and environment."""
+    seen = {(row["stage"], row["environment"]) for row in rows}
+    return [cell for cell in cells if (str(cell.stage), cell.cell.environment) not in seen]

@@ -1,0 +1,70 @@
+"""What stands in for a host's work in tests of the fleet; importable on the nodes of a test's cluster.
+
+The seam is :class:`matrix.fleet.fleet.Fleet`'s ``work``; everything before and after it is the product.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import fake_host
+import pytest
+
+from matrix.fleet import hosts
+from matrix.fleet.orders import Answer, Order
+from matrix.fleet.project import Project
+from matrix.records import CellRecord
+from matrix.running.host import this_host
+
+NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+# A folder in which each answer given leaves a line, so that a test sees what was done more than once.
+DIARY = "MATRIX_TEST_DIARY"
+
+
+def slow(order: Order, units: Sequence[str], project: Project, *, node: str, jobs: int) -> Iterator[Answer]:
+    """A row for each environment of each unit, after a while; the same whoever makes it, but for the host's name."""
+    host = dataclasses.replace(this_host(), name=order.names.get(node, "unnamed"))
+    for unit in units:
+        time.sleep(0.1 + zlib.crc32(unit.encode()) % 100 / 500)
+        with Path(os.environ[DIARY], f"{host.name}-{os.getpid()}").open("a", encoding="utf-8") as diary:
+            diary.write(f"{unit}\n")
+        yield Answer(unit=unit, host=host, locks={}, cells=_rows(order, unit, host.name))
+
+
+def _rows(order: Order, unit: str, host: str) -> list[CellRecord]:
+    stage, target, point = unit.split(" ", 2)
+    case, _, params = point.partition(":")
+    return [
+        CellRecord(
+            run_id=order.run_id,
+            host=host,
+            environment=environment,
+            triton_version=environment.removeprefix("triton").partition("-")[0],
+            torch_version="2.13.0+cpu",
+            target=target,
+            case=case,
+            params=params,
+            cell_id=f"{environment}/{target}/{point}",
+            stage="correctness" if stage == "gpu" else stage,
+            outcome="passed",
+            reason="",
+            detail="",
+            seconds=float(zlib.crc32(unit.encode()) % 7),
+            started_at=NOON,
+        )
+        for environment in order.request.environments
+    ]
+
+
+def on_fake_gpus(order: Order, units: Sequence[str], project: Project, *, node: str, jobs: int) -> Iterator[Answer]:
+    """The product's own work, on two GPUs of sm_90 that are not there."""
+    fake_host.stand_in(pytest.MonkeyPatch())
+    yield from hosts.work(
+        order, units, project, node=node, jobs=jobs, gpus=lambda: fake_host.fake_host(2), plan=fake_host.PLAN
+    )

@@ -1,0 +1,235 @@
+"""The fleet on a real Ray cluster of several nodes on this machine: placed, streamed, merged, and kept through kills.
+
+What nodes say they have is made up (no GPU is here); the cluster, its failures and everything of ours are real.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+from click.testing import CliRunner
+from conftest import Project, Workshop
+from ray_cluster import LOOPBACK, LocalCluster
+
+import matrix.fleet.cluster
+from matrix.commands import main as cli
+from matrix.errors import ExitCode, UsageError
+from matrix.fleet.journal import Journal
+from matrix.fleet.orders import Answer
+from matrix.fleet.pools import Node, apart, gpu_pool, host_pool, offered
+from matrix.fleet.project import Roots, pack
+from matrix.fleet.units import slices, units_of
+from matrix.running.host import this_host
+from matrix.running.plan import CaseInfo, Collected, Request, cells_of
+from matrix.settings import config
+
+TESTS = Path(__file__).resolve().parent
+PAIR = ("--baseline", "3.8.0", "--candidate", "3.9.0")
+OWN = ("run_id", "host", "started_at", "seconds", "cached")
+GPU_HOST = {"num_cpus": 2, "num_gpus": 2, "resources": {"sm_90": 1}}
+
+
+def node(name: str, **resources: float) -> Node:
+    return Node(id=name, name=name, resources={"CPU": 8.0, **resources})
+
+
+def test_hosts_are_known_by_what_their_operator_declared_or_by_rays_own_types() -> None:
+    declared, typed = node("a", GPU=8.0, sm_90=1.0), node("b", GPU=4.0, **{"accelerator_type:A100": 1.0})
+    pool = gpu_pool([declared, typed, node("c")], "sm_90")
+    assert pool and (pool.resource, pool.gpus, pool.cpus) == ("sm_90", 8, 1)
+    assert pool.fits(declared) and not pool.fits(typed)
+    other = gpu_pool([declared, typed], "sm_80")
+    assert other and (other.resource, other.gpus, other.cpus) == ("accelerator_type:A100", 4, 2)
+    assert gpu_pool([declared, typed], "sm_120") is None
+    assert gpu_pool([node("d", sm_90=1.0)], "sm_90") is None  # declared, and no GPU that Ray could give us
+    assert "8 GPUs (sm_90)" in offered([declared, typed]) and "4 GPUs (A100)" in offered([declared, typed])
+
+
+def test_any_host_of_a_target_can_take_over_from_another() -> None:
+    large, small = node("a", GPU=8.0, sm_90=1.0), node("b", GPU=2.0, sm_90=1.0)
+    pool = gpu_pool([large, small], "sm_90")
+    assert pool and pool.gpus == 2 and pool.fits(large) and pool.fits(small)
+
+
+def test_nothing_is_compiled_beside_a_timing() -> None:
+    gpus, without = node("a", GPU=2.0, sm_90=1.0), node("b")
+    pool = gpu_pool([gpus, without], "sm_90")
+    assert pool
+    assert apart([gpus, without], [pool])
+    assert not apart([gpus], [pool])
+    assert host_pool([gpus, without]).workers == 16
+
+
+def planned(points: int = 5) -> list:
+    case = CaseInfo(
+        name="c", path=Path("c.py"), points={"compile": [{"n": n} for n in range(points)], "interpret": [{"n": 1}],
+        "correctness": [{"n": 2}], "timing": [{"n": 2}]}, targets=(), triton="", tags=(), expectations=(), files={},
+    )  # fmt: skip
+    request = Request(
+        baseline="x", candidates=("y",), targets=("sm_80", "sm_90"), case_files=(Path("c.py"),),
+        stages=("compile", "interpret", "correctness", "timing"), gpu_targets=("sm_90",),
+    )  # fmt: skip
+    return [
+        cell
+        for name in ("x", "y")
+        for cell in cells_of(
+            name,
+            "3.9.0",
+            [Collected(environment=name, path=case.path, outcome="passed", reason="", detail="", seconds=0,
+                       cases=(case,))],
+            request,
+        )
+    ]  # fmt: skip
+
+
+def test_what_is_compared_is_never_parted() -> None:
+    units = units_of(planned())
+    assert {cell.cell.environment for cells in units.values() for cell in cells} == {"x", "y"}
+    assert all(len({cell.cell.environment for cell in cells}) == 2 for cells in units.values())
+    assert {str(cell.stage) for cell in units["gpu sm_90 c:n=2"]} == {"correctness", "timing"}
+    assert sum(map(len, units.values())) == len(planned())
+    cut = slices(list(units), 2)
+    assert [unit for each in cut for unit in each] == list(units)
+    assert max(map(len, slices([str(n) for n in range(10_000)], 4))) == 64
+
+
+def answer(unit: str) -> Answer:
+    return Answer(unit=unit, host=this_host(), locks={})
+
+
+def test_the_journal_takes_a_unit_once_and_survives_being_cut(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with Journal(path, "head") as journal:
+        assert journal.keep(answer("a")) and journal.keep(answer("b"))
+        assert not journal.keep(answer("a"))
+    whole = path.read_bytes()
+    for cut in (1, 10, len(pickle.dumps(answer("b"))) // 2):
+        path.write_bytes(whole[:-cut])
+        with Journal(path, "head") as journal:
+            assert set(journal.answers) == {"a"}
+            assert journal.keep(answer("b"))
+        assert path.read_bytes() == whole
+    with pytest.raises(UsageError, match="another request"), Journal(path, "other"):
+        pass
+
+
+def test_the_project_travels_and_its_paths_are_the_drivers_again(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    for name in ("cases/a.py", "cases/x/b", "src/lib/m.py", ".git/c", "other/big", "cases/__pycache__/a.pyc"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    (root / "matrix.toml").write_text('kernels = ["cases"]\npythonpath = ["src"]\n')
+    configuration, case = config.load(root), root / "cases" / "a.py"
+    project = pack(root, configuration, [case])
+    assert project.digest == pack(root, configuration, [case]).digest
+    place = project.unpack(tmp_path / "host")
+    assert project.unpack(tmp_path / "host") == place
+    found = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert found == {"matrix.toml", "cases/a.py", "cases/x/b", "src/lib/m.py"}
+    driver, host = Roots.here(root), Roots.here(place)
+    assert driver.moved(case, host) == place / "cases" / "a.py"
+    assert host.retold({"text": [f"at {place}/cases/a.py:3"]}, driver) == {"text": [f"at {case}:3"]}
+    with pytest.raises(UsageError, match=r"outside of .*elsewhere"):
+        pack(root, configuration, [tmp_path / "elsewhere" / "d.py"])
+
+
+def test_without_ray_one_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = CliRunner().invoke(cli.main, ["fleet"], standalone_mode=False)
+    assert isinstance(done.exception, UsageError) and "not installed" in str(done.exception)
+    assert done.exception.hint == 'pip install "triton-matrix[fleet]"'
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "nonsense", "local"])
+def test_where_no_cluster_is_one_error_comes_at_once(address: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(UsageError, match=r"no Ray cluster at|is none of auto"), matrix.fleet.cluster.connected(address):
+        pass
+    assert time.monotonic() - began < 30
+
+
+class Driver:
+    """`triton-matrix fleet` in a process of its own, as the product or with another work for the hosts."""
+
+    def __init__(self, project: Project, cluster: LocalCluster, *arguments: str, work: str = "") -> None:
+        start = [str(TESTS / "fleet_driver.py"), work] if work else ["-m", "matrix"]
+        command = [sys.executable, "-P", *start, "fleet", "--address", cluster.address, "--quiet", *arguments]
+        self.project = project
+        self.process = subprocess.Popen(
+            command, cwd=project.root, env=project.environ(**LOOPBACK, PYTHONPATH=f"{TESTS}:{TESTS.parent}"),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def end(self, timeout: float = 300) -> tuple[int, str]:
+        said, _ = self.process.communicate(timeout=timeout)
+        return self.process.returncode, said
+
+    @property
+    def run_id(self) -> str:
+        return max(path.name for path in (self.project.root / ".matrix" / "runs").iterdir() if not path.is_symlink())
+
+
+@pytest.fixture(scope="module")
+def diary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("diary")
+
+
+@pytest.fixture(scope="module")
+def cluster(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory, diary: Path) -> Iterator[LocalCluster]:
+    for version in ("3.8.0", "3.9.0"):
+        workshop.environment(version)
+    environments = workshop.root / ".matrix" / "environments"
+    found = LocalCluster(tmp_path_factory.mktemp("cluster"), environments, {
+        "PYTHONPATH": f"{TESTS}:{TESTS.parent}", "MATRIX_TEST_DIARY": str(diary)})  # fmt: skip
+    try:
+        for name in ("ada", "ben"):
+            found.add(name, num_cpus=1)
+        found.add("hopper", **GPU_HOST)
+        yield found
+    finally:
+        found.shutdown()
+
+
+def rows(project: Project, table: str = "cells") -> list[dict]:
+    frame = pd.read_parquet(project.latest / f"{table}.parquet").drop(columns=list(OWN), errors="ignore")
+    return sorted(frame.astype(str).to_dict("records"), key=str)
+
+
+def listening(pid: int) -> set[str]:
+    """Addresses that a process and its children listen on."""
+    process = psutil.Process(pid)
+    found = set()
+    for each in [process, *process.children(recursive=True)]:
+        found |= {c.laddr.ip for c in each.net_connections("inet") if c.status == psutil.CONN_LISTEN}
+    return found
+
+
+def test_a_fleet_ends_in_the_run_folder_that_one_host_would_have_left(cluster: LocalCluster, project: Project) -> None:
+    wanted = (*PAIR, "--targets", "sm_90", "--cases", "vector_add", "--stages", "import,compile,interpret")
+    driver = Driver(project, cluster, *wanted)
+    heard: set[str] = set()
+    while driver.process.poll() is None:
+        heard |= listening(driver.process.pid)
+        time.sleep(0.5)
+    code, said = driver.end()
+    assert code == ExitCode.CLEAN, said
+    assert heard and all(address.removeprefix("::ffff:").startswith("127.") for address in heard)
+    fleet, verdicts = rows(project), rows(project, "verdicts")
+    meta = json.loads((project.latest / "run.json").read_text())
+    assert {host["name"] for host in meta["hosts"]} <= {"ada", "ben", "hopper"}
+    assert sum(host["units"] for host in meta["hosts"]) == len(
+        {(r["stage"], r["params"]) for r in fleet if r["params"]}
+    )
+    assert (project.latest / "report.html").is_file() and not list((project.root / ".matrix" / "fleet").iterdir())
+    local = project.matrix("run", *wanted, "--quiet")
+    assert local.returncode == ExitCode.CLEAN, local.stderr
+    assert rows(project) == fleet and rows(project, "verdicts") == verdicts
