@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from worker_client import FAKE_GPU, Client
 
+from matrix.baton import Baton
 from matrix.errors import UsageError
 from matrix.gpus import proving
 from matrix.gpus.doctor import chosen
@@ -92,6 +93,20 @@ class FakeWorker:
         samples = self._samples(us, request["samples"])
         figures = {"queue_full": self.queue_full, "clock_mhz": 1980.0, "busy_us": 1e3, "attempts": 1}
         return {"seconds": 0.01, "samples_us": samples, **figures}
+
+    def _arm_rounds(self, request: dict[str, Any]) -> dict[str, Any]:
+        rounds = []
+        with Baton(request["baton"]) as baton:
+            for number in request["turns"]:
+                assert baton.wait(number, 20.0)
+                figures = {"turn": number, "began": 0.0, "ended": 0.0, "worker_s": 0.01, "warmup_us": 0.0}
+                rounds.append({**figures, **self._arm_round(request)})
+                baton.pass_on(number)
+        offsets = [request["ahead"]["first"]] if "ahead" in request else []
+        return {"rounds": rounds, "offsets": offsets, "abandoned": False}
+
+    def _arm_fill(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {}
 
     def _overhead(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"host_us": self._samples(30.0, request["calls"])}

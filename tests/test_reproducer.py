@@ -138,7 +138,7 @@ def test_inputs_have_the_harness_own_bits() -> None:
     """The text in a reproducer is that of the input generator itself, which tests compare with NumPy's."""
     from matrix.causes.draft import _part
 
-    assert "np." not in _part("inputs.py", "Make", "NAMES") + _part("philox.py", "_on_device")
+    assert "np." not in _part("inputs.py", "Make", "NAMES") + _part("philox.py", "by_torch")
     assert "def normal" in _part("inputs.py", "Make", "NAMES")
 
 

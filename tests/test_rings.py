@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "matrix"
-RING_0 = {"matrix", "matrix.case", "matrix.errors", "matrix.loading", "matrix.model", "matrix.indexes"}
+RING_0 = {"matrix", "matrix.baton", "matrix.case", "matrix.errors", "matrix.loading", "matrix.model", "matrix.indexes"}
 OUTSIDE_OF_RING_1 = {"numpy", "torch", "triton"}
 
 

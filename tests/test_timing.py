@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from worker_client import FAKE_GPU, Client
 
+from matrix.baton import Baton
 from matrix.errors import UsageError
-from matrix.gpus.arms import COLD, WARM, ArmFailed, Estimate, Opened, Round, Slab, Turn, WorkerArm
+from matrix.gpus.arms import COLD, WARM, ArmFailed, Estimate, Opened, Relay, Round, Rounds, Slab, Turn, WorkerArm
 from matrix.gpus.nvml import Nvml, Reading
 from matrix.gpus.timing import TimingPlan, measure
 from matrix.judging.statistics import Decision, StoppingRule, block_values
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from conftest import Workshop
 
 # Fewer turns than by default: what they show does not hang on how many there are.
+PATIENCE_S = 20.0
 PLAN = TimingPlan(rule=StoppingRule(looks=(6, 9, 12)), rounds_per_block=2, round_us=16_000.0)
 
 
@@ -45,7 +47,8 @@ class FakeArm:
     drift: Any = None  # shared by the arms of one GPU: the round's own factor
     seed: int = 0
     fails: Outcome | None = None
-    placed: Any = ()
+    fails_at: int = -1  # the turn
+    lying: dict[int, Any] = field(default_factory=dict)  # by the first place of a layout: what each place costs
     is_open: bool = False
 
     capturable: bool = True
@@ -55,6 +58,7 @@ class FakeArm:
     slab: Slab | None = None
     borrows: bool = True
     offsets: tuple[int, ...] = (0, 4096)
+    offsets_ahead: tuple[int, ...] = (64, 4160)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng([self.seed, *self.name.encode()])
@@ -71,34 +75,59 @@ class FakeArm:
             raise ArmFailed(self.fails, "as told", arm=self.name)
         assert 0 < share < 1
         count = min(places, self.places)
-        self.placed, self.is_open = self.random.normal(0, self.place_spread, count), True
+        self.is_open = True
         return Opened(places=count, capturable=self.capturable)
 
-    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]:
-        where = f" {self.offsets}" if shared else ""
-        self.log.append(f"place {self.name} {first} {turn.calls} {turn.replayed}{where}")
+    def place(self, first: int, places: int, *, shared: bool, fill: bool) -> tuple[int, ...]:
+        where = f" {self.offsets} {fill}" if shared else ""
+        self.log.append(f"place {self.name} {first}{where}")
+        self._lie(first, places, shared=shared)
+        return self.offsets if shared else ()
+
+    def fill(self, first: int) -> None:
+        self.log.append(f"fill {self.name} {first}")
+
+    def _lie(self, first: int, places: int, *, shared: bool) -> None:
         # Of a place that is shared, what its position costs is the same in every arm.
         random = np.random.default_rng(first) if shared else self.random
-        self.placed = random.normal(0, self.place_spread, places)
-        return self.offsets if shared else ()
+        self.lying[first] = random.normal(0, self.place_spread, places)
 
     def estimate(self) -> Estimate:
         call = {COLD: self.true_us, WARM: self.true_us}
         return Estimate(call_us=call)
 
-    def round(self, turn: Turn) -> Round:
+    def rounds(self, turn: Turn, relay: Relay) -> Rounds:
         assert self.is_open
+        found: dict[int, Round] = {}
+        with Baton(relay.baton) as baton:
+            for number in relay.turns:
+                if not baton.wait(number, PATIENCE_S):
+                    return Rounds(rounds=found, abandoned=True)
+                if self.fails_at == number:
+                    raise ArmFailed(Outcome.CRASH, "as told", arm=self.name)
+                found[number] = self._round(turn, relay.first)
+                baton.pass_on(number)
+        if relay.ahead is None:
+            return Rounds(rounds=found)
+        self.log.append(f"ahead {self.name} {relay.ahead}")
+        self._lie(relay.ahead, relay.places, shared=True)
+        return Rounds(rounds=found, offsets=self.offsets_ahead)
+
+    def _round(self, turn: Turn, first: int) -> Round:
+        began = time.perf_counter()
         self.log.append(f"{turn.cache} {self.name} {turn.samples}x{turn.calls} {turn.replayed}")
         if self.meanwhile:
             self.meanwhile()
         factor = next(self.drift) if self.drift else 1.0
-        at = np.resize(self.placed, turn.samples)
+        at = np.resize(self.lying[first], turn.samples)
         scatter = np.exp(at + self.random.normal(0, self.noise, turn.samples)) * factor
         return Round(
             samples_us=tuple(self.true_us * scatter),
             queue_full=self.queue_full,
             clock_mhz=self.clock_mhz,
             busy_us=(self.true_us + 40.0) * turn.samples * turn.calls,
+            began=began,
+            ended=time.perf_counter(),
         )
 
     def overhead(self, calls: int) -> tuple[float, ...]:
@@ -131,7 +160,41 @@ def test_arms_measure_in_memory_that_they_share_where_they_can() -> None:
     record = run(arms)
     assert record.shared
     assert [line for line in arms[0].log if line.startswith("borrow")] == ["borrow candidate s", "borrow control s"]
-    assert all(line.endswith("(0, 4096)") for line in arms[0].log if line.startswith("place"))
+    placed = [line for line in arms[0].log if line.startswith("place")]
+    assert sorted(placed) == [
+        "place baseline 0 (0, 4096) True",
+        "place candidate 0 (0, 4096) False",
+        "place control 0 (0, 4096) False",
+    ]
+
+
+def test_the_next_layout_is_prepared_ahead_and_filled_by_one_arm_for_all() -> None:
+    arms = lending(trio())
+    record = run(arms)
+    blocks = len({r.block for r in record.rounds})
+    ahead = [line for line in arms[0].log if line.startswith("ahead")]
+    assert sorted(ahead[:3]) == ["ahead baseline 6", "ahead candidate 6", "ahead control 6"]
+    assert len(ahead) == 3 * blocks
+    filled = [line for line in arms[0].log if line.startswith("fill")]
+    assert filled == [f"fill baseline {6 * block}" for block in range(1, blocks)]
+
+
+def test_layouts_that_were_prepared_apart_are_laid_out_again() -> None:
+    arms = lending(trio())
+    arms[2].offsets_ahead = (64, 8192)
+    assert run(arms).shared
+    placed = [line.split()[2] for line in arms[0].log if line.startswith("place candidate")]
+    assert placed[:3] == ["0", "6", "12"]
+    assert not [line for line in arms[0].log if line.startswith("fill")]
+
+
+def test_an_arm_that_fails_in_its_turn_ends_the_others_waiting() -> None:
+    arms = trio(fails_at=4)
+    began = time.monotonic()
+    with pytest.raises(ArmFailed, match="as told") as failure:
+        run(arms)
+    assert failure.value.arm == "candidate"
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_what_a_shared_place_costs_cancels_out() -> None:
@@ -186,7 +249,7 @@ def test_every_block_has_places_of_its_own() -> None:
     record = run(arms)
     placed = [line.split()[2:] for line in arms[0].log if line.startswith("place baseline")]
     blocks = len({r.block for r in record.rounds})
-    assert placed == [[str(4 * block), "1", "True"] for block in range(blocks)]
+    assert placed == [[str(4 * block)] for block in range(blocks)]
 
 
 def test_calls_are_replayed_where_those_of_every_arm_can_be_captured() -> None:

@@ -71,7 +71,7 @@ class Draft:
             "ours": case.ours,
             "case_text": case.text.rstrip(),
             "case_name": name or _any_case(verdict.case),
-            "philox_text": _part("philox.py", "_on_device"),
+            "philox_text": _part("philox.py", "by_torch"),
             "inputs_text": _part("inputs.py", "Make", "NAMES"),
             "target_text": _part("target.py", "stand_in", "Profile"),
         }

@@ -70,7 +70,36 @@ class Round:
     clock_mhz: float | None = None
     busy_us: float = 0.0
     warmup_us: float = 0.0  # GPU time of what was called again before it, on fresh places
-    worker_us: float = 0.0  # how long the worker was at it
+    worker_us: float = 0.0  # how long the worker was at it, reading what was measured included
+    began: float = 0.0  # of time.perf_counter, which all processes of a host share
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """An arm's part of a block: the numbers of its turns in the order of all arms' turns.
+
+    ``baton`` is the file of a :class:`matrix.baton.Baton`. The layout that begins with place ``first`` is used;
+    ``ahead`` is the first place of the layout to prepare meanwhile, ``places`` how many each has.
+    """
+
+    turns: tuple[int, ...]
+    baton: str
+    first: int
+    places: int
+    ahead: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """What an arm measured in its turns, by number. ``abandoned``: some turns did not come.
+
+    ``offsets`` are those of the inputs in the layout that was prepared, as of :meth:`Arm.place`.
+    """
+
+    rounds: Mapping[int, Round]
+    offsets: tuple[int, ...] = ()
+    abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +125,8 @@ class ArmFailed(Exception):
 class Arm(Protocol):
     """One environment's kernel, resident on the GPU. Every method may raise :class:`ArmFailed`.
 
-    ``lend`` and ``borrow`` come first; what they cannot do they say by None and False. ``borrow``, ``open``
-    and ``place`` may be called of all arms at the same time, everything else of one at a time.
+    ``lend`` and ``borrow`` come first; what they cannot do they say by None and False. ``borrow``, ``open``,
+    ``place`` and ``rounds`` may be called of all arms at the same time, everything else of one at a time.
     """
 
     @property
@@ -109,11 +138,13 @@ class Arm(Protocol):
 
     def open(self, places: int, share: float, *, shared: bool) -> Opened: ...
 
-    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]: ...
+    def place(self, first: int, places: int, *, shared: bool, fill: bool) -> tuple[int, ...]: ...
+
+    def fill(self, first: int) -> None: ...
 
     def estimate(self) -> Estimate: ...
 
-    def round(self, turn: Turn) -> Round: ...
+    def rounds(self, turn: Turn, relay: Relay) -> Rounds: ...
 
     def overhead(self, calls: int) -> tuple[float, ...]: ...
 
@@ -121,6 +152,19 @@ class Arm(Protocol):
 def _asked(turn: Turn) -> dict[str, Any]:
     names = ("samples", "cache", "calls", "place", "replayed")
     return {name: getattr(turn, name) for name in names}
+
+
+def _round(figures: Mapping[str, Any]) -> Round:
+    return Round(
+        samples_us=tuple(figures["samples_us"]),
+        queue_full=figures["queue_full"],
+        clock_mhz=figures["clock_mhz"],
+        busy_us=figures["busy_us"],
+        warmup_us=figures["warmup_us"],
+        worker_us=1e6 * figures["worker_s"],
+        began=figures["began"],
+        ended=figures["ended"],
+    )
 
 
 class WorkerArm:
@@ -163,23 +207,31 @@ class WorkerArm:
             warmup_us=1e3 * part.get("warmup_ms", 0.0),
         )
 
-    def place(self, first: int, places: int, turn: Turn, *, shared: bool) -> tuple[int, ...]:
-        """Give the arm fresh places; where in the slab their inputs lie, nowhere where they do not (all) lie there."""
-        request = {"op": "arm_place", "first": first, "places": places, "shared": shared}
-        return tuple(self._part({**request, **_asked(turn)})["offsets"])
+    def place(self, first: int, places: int, *, shared: bool, fill: bool) -> tuple[int, ...]:
+        """Give the arm a fresh layout; where in the slab its inputs lie, nowhere where they do not (all) lie there.
+
+        Of arms that share, one is to ``fill`` the inputs in.
+        """
+        request = {"op": "arm_place", "first": first, "places": places, "shared": shared, "fill": fill}
+        return tuple(self._part(request)["offsets"])
+
+    def fill(self, first: int) -> None:
+        """Write the inputs into the layout that was prepared, for all arms that share it."""
+        self._part({"op": "arm_fill", "first": first})
 
     def estimate(self) -> Estimate:
         return Estimate(call_us=self._part({"op": "arm_estimate"})["estimate_us"])
 
-    def round(self, turn: Turn) -> Round:
-        part = self._part({"op": "arm_round", **_asked(turn)})
-        return Round(
-            samples_us=tuple(part["samples_us"]),
-            queue_full=part["queue_full"],
-            clock_mhz=part["clock_mhz"],
-            busy_us=part["busy_us"],
-            warmup_us=part.get("warmup_us", 0.0),
-            worker_us=1e6 * part["seconds"],
+    def rounds(self, turn: Turn, relay: Relay) -> Rounds:
+        request = {"op": "arm_rounds", **_asked(turn), "turns": relay.turns, "baton": relay.baton, "first": relay.first}
+        if relay.ahead is not None:
+            ahead = {"first": relay.ahead, "places": relay.places, "place": turn.place + 1, "shared": True}
+            request["ahead"] = ahead
+        part = self._part(request)
+        return Rounds(
+            rounds={each["turn"]: _round(each) for each in part["rounds"]},
+            offsets=tuple(part["offsets"]),
+            abandoned=part["abandoned"],
         )
 
     def overhead(self, calls: int) -> tuple[float, ...]:

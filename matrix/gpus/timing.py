@@ -6,9 +6,10 @@ All arms are opened at once, each with its buffers in several places, and given 
 so that where they lie is averaged over. Where the workers can share memory, the places of all arms are the same
 memory, so that where they lie cancels out.
 
-In a block they take their rounds in an order that is reversed every other round and begins with the next arm in
-every block, so that each comes as often at every place of the order. After each look of the
-stopping rule, what is decided for every candidate ends the measurement.
+In a block they take their turns in an order that is reversed every other round and begins with the next arm in
+every block, so that each comes as often at every place of the order. All are told the order at once, and a baton
+(:mod:`matrix.baton`) goes from one to the next, so that the GPU never waits for a message of ours. After each look of
+the stopping rule, what is decided for every candidate ends the measurement.
 
 A cell whose shortest arm takes under 10 us is batched: so many calls to a sample that its window is long
 enough, the same number in every arm. Calls are replayed from a CUDA graph, in every arm, where all arms' calls can
@@ -19,11 +20,12 @@ from __future__ import annotations
 
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from matrix.gpus.arms import COLD, WARM, Arm, ArmFailed, Opened, Turn
+from matrix.baton import Baton
+from matrix.gpus.arms import COLD, WARM, Arm, ArmFailed, Opened, Relay, Turn
 from matrix.gpus.clocks import Watch
 from matrix.gpus.rounds import TimedRound, paired, problems, warnings
 from matrix.judging.statistics import StoppingRule, agree
@@ -33,10 +35,11 @@ from matrix.records import Decision
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from matrix.gpus.arms import Estimate
+    from matrix.gpus.arms import Estimate, Round, Rounds
     from matrix.gpus.nvml import Reading
 
 SHORTEST_US = 10.0
+_FEW = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +53,16 @@ class TimingPlan:
     places: int = 6  # sets of buffers that a block's samples go round in
     samples: int = 10  # a round, at least, where the budget allows
     fewest_samples: int = 3
-    round_us: float = 5_000.0  # of samples a round: short kernels get more samples
+    round_us: float = 7_000.0  # of samples a round: short kernels get more samples
     most_samples: int = 200
     window_us: float = 100.0  # of a batched sample
     most_calls: int = 200
     budget_us: float = 2e6  # GPU time of the cell, all arms; flushes and warm-ups counted apart
     warm_samples: int = 100
     warm_rounds: int = 2
-    overhead_calls: int = 10  # a block
+    overhead_calls: int = 15  # a block, at most
+    overhead_us: float = 2_000.0  # GPU time that they may take a block, once there are a few
+    overhead_blocks: int = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +115,12 @@ def measure(
     Raises :class:`ArmFailed` where an arm cannot be opened or timed. The arms stay open: their owner closes them.
     """
     arms = (baseline, *candidates, *([control] if control else []))
-    with ThreadPoolExecutor(max_workers=len(arms) + 1) as threads:
-        return _Session(baseline, tuple(candidates), control, plan or TimingPlan(), read, threads).run()
+    baton = Baton.make()
+    try:
+        with ThreadPoolExecutor(max_workers=len(arms)) as threads:
+            return _Session(baseline, tuple(candidates), control, plan or TimingPlan(), read, threads, baton).run()
+    finally:
+        baton.remove()
 
 
 class _Session:
@@ -125,15 +134,19 @@ class _Session:
         plan: TimingPlan,
         read: Callable[[], Reading] | None,
         threads: ThreadPoolExecutor,
+        baton: Baton,
     ) -> None:
         self._baseline, self._candidates, self._control = baseline, candidates, control
         self._arms: tuple[Arm, ...] = (baseline, *candidates, *([control] if control else []))
-        self._plan, self._read, self._threads = plan, read, threads
+        self._plan, self._read, self._threads, self._baton = plan, read, threads, baton
         self._rounds: list[TimedRound] = []
         self._opened: dict[str, Opened] = {}
         self._arms_us = self._flush_us = self._warmup_us = 0.0
+        self._overhead_calls = plan.overhead_calls
         self._calls, self._samples, self._cache, self._replayed = 1, plan.samples, COLD, False
         self._rounds_per_block, self._places, self._shared = plan.rounds_per_block, 1, False
+        self._first = 0  # the first place of the layout in use
+        self._ahead: set[tuple[int, ...]] = set()  # where the inputs of the next layout lie, in each arm
         self._launch_us: dict[str, list[float]] = {arm.name: [] for arm in self._arms}
 
     def run(self) -> TimingRecord:
@@ -150,12 +163,12 @@ class _Session:
         self._open()
         setup = time.perf_counter() - began
         for block in range(self._plan.rule.last_look):
-            turn = self._turn_of(block, self._samples, self._cache)
             if block:
                 self._place(block)
-            self._block(block, self._rounds_per_block, turn)
-            for arm in self._arms:
-                self._launch_us[arm.name] += arm.overhead(self._plan.overhead_calls)
+            self._block(block, self._rounds_per_block, self._turn_of(block, self._samples, self._cache), ahead=True)
+            if block < self._plan.overhead_blocks:
+                for arm in self._arms:
+                    self._launch_us[arm.name] += arm.overhead(self._overhead_calls)
             spent = self._arms_us >= self._plan.budget_us
             # The look at the budget's end takes the place of one that will not come.
             if spent or block + 1 in self._plan.rule.looks:
@@ -168,7 +181,7 @@ class _Session:
                 break
         if self._cache == COLD:
             samples = min(self._samples, self._plan.warm_samples)
-            self._block(block, self._plan.warm_rounds, self._turn_of(block, samples, WARM))
+            self._block(block, self._plan.warm_rounds, self._turn_of(block, samples, WARM), ahead=False)
         return decided, stopped, setup
 
     def _at_once(self, work: Callable[[Arm], Any], arms: Sequence[Arm] = ()) -> list[Any]:
@@ -186,18 +199,26 @@ class _Session:
         opened = self._at_once(lambda arm: arm.open(self._plan.places, share, shared=self._shared))
         self._opened = {arm.name: each for arm, each in zip(self._arms, opened, strict=True)}
         self._places = min(each.places for each in opened)
-        self._warmup_us = sum(each.warmup_us for each in opened)
-        self._choose_window([arm.estimate() for arm in self._arms])
+        # All at the same time.
+        self._warmup_us = max(each.warmup_us for each in opened)
+        self._choose_window([arm.estimate() for arm in self._arms if arm is not self._control])
         self._place(0)
 
     def _place(self, block: int) -> None:
-        first, turn = block * self._places, self._turn_of(block, self._samples, self._cache)
+        """A layout for the block: the one that was prepared ahead in all arms alike, or else a fresh one."""
+        self._first = block * self._places
+        if self._shared and self._ahead and _alike(self._ahead):
+            self._baseline.fill(self._first)
+            return
         if self._shared:
-            offsets = set(self._at_once(lambda arm: arm.place(first, self._places, turn, shared=True)))
+            filling = self._baseline
+            offsets = self._at_once(
+                lambda arm: arm.place(self._first, self._places, shared=True, fill=arm is filling),
+            )
             # Where inputs lie differently, one arm's outputs may lie on another's inputs.
-            self._shared = len(offsets) == 1 and () not in offsets
+            self._shared = _alike(set(offsets))
         if not self._shared:
-            self._at_once(lambda arm: arm.place(first, self._places, turn, shared=False))
+            self._at_once(lambda arm: arm.place(self._first, self._places, shared=False, fill=True))
 
     def _choose_window(self, estimates: Sequence[Estimate]) -> None:
         plan = self._plan
@@ -216,42 +237,73 @@ class _Session:
         wanted = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
         # Of a long kernel, few samples and rounds in many blocks tell more than many in few.
         affordable = plan.budget_us / (plan.rule.looks[0] * len(self._arms) * window)
+        self._overhead_calls = max(_FEW, min(plan.overhead_calls, int(plan.overhead_us * self._calls / window)))
         self._samples = max(min(wanted, int(affordable / plan.rounds_per_block)), plan.fewest_samples)
         self._rounds_per_block = max(1, min(plan.rounds_per_block, int(affordable / self._samples)))
 
     def _turn_of(self, block: int, samples: int, cache: str) -> Turn:
         return Turn(samples=samples, cache=cache, calls=self._calls, place=block, replayed=self._replayed)
 
-    def _block(self, block: int, rounds: int, turn: Turn) -> None:
-        for number in range(rounds):
-            first = block // 2 % len(self._arms)
-            order = (*self._arms[first:], *self._arms[:first])
-            for arm in order if (block + number) % 2 == 0 else reversed(order):
-                self._turn(arm, block, number, turn)
+    def _block(self, block: int, rounds: int, turn: Turn, *, ahead: bool) -> None:
+        order = self._order(block, rounds)
+        self._baton.restart()
+        futures = {
+            arm.name: self._threads.submit(arm.rounds, turn, self._relay(arm, order, ahead=ahead)) for arm in self._arms
+        }
+        try:
+            wait(futures.values(), return_when=FIRST_EXCEPTION)
+        finally:
+            if not all(future.done() and future.exception() is None for future in futures.values()):
+                self._baton.abandon()
+        wait(futures.values())
+        found = {name: future.result() for name, future in futures.items()}
+        self._ahead = {each.offsets for each in found.values()} if ahead else set()
+        self._keep(block, order, turn, found)
 
-    def _turn(self, arm: Arm, block: int, number: int, turn: Turn) -> None:
-        began = time.perf_counter()
-        result = arm.round(turn)
-        ended = time.perf_counter()
+    def _order(self, block: int, rounds: int) -> list[Arm]:
+        """Whose turn it is, turn by turn."""
+        first = block // 2 % len(self._arms)
+        order = (*self._arms[first:], *self._arms[:first])
+        turns = [order if (block + number) % 2 == 0 else tuple(reversed(order)) for number in range(rounds)]
+        return [arm for each in turns for arm in each]
+
+    def _relay(self, arm: Arm, order: Sequence[Arm], *, ahead: bool) -> Relay:
+        return Relay(
+            turns=tuple(number for number, each in enumerate(order) if each is arm),
+            baton=self._baton.path,
+            first=self._first,
+            places=self._places,
+            ahead=self._first + self._places if ahead and self._shared else None,
+        )
+
+    def _keep(self, block: int, order: Sequence[Arm], turn: Turn, found: Mapping[str, Rounds]) -> None:
+        for number, arm in enumerate(order):
+            result = found[arm.name].rounds.get(number)
+            if result is None:
+                reason = "its turn did not come: another arm's did not end"
+                raise ArmFailed(Outcome.TIMEOUT, reason, arm=arm.name)
+            self._count(result, turn)
+            self._rounds.append(
+                TimedRound(
+                    arm=arm.name,
+                    block=block,
+                    round=number // len(self._arms),
+                    cache=turn.cache,
+                    samples_us=result.samples_us,
+                    queue_full=result.queue_full,
+                    clock_mhz=result.clock_mhz,
+                    busy_us=result.busy_us,
+                    worker_us=result.worker_us,
+                    began=result.began,
+                    ended=result.ended,
+                )
+            )
+
+    def _count(self, result: Round, turn: Turn) -> None:
         sampled = sum(result.samples_us) * turn.calls
         self._arms_us += sampled
         self._warmup_us += result.warmup_us
         self._flush_us += max(0.0, result.busy_us - sampled) if turn.cache == COLD else 0.0
-        self._rounds.append(
-            TimedRound(
-                arm=arm.name,
-                block=block,
-                round=number,
-                cache=turn.cache,
-                samples_us=result.samples_us,
-                queue_full=result.queue_full,
-                clock_mhz=result.clock_mhz,
-                busy_us=result.busy_us,
-                worker_us=result.worker_us,
-                began=began,
-                ended=ended,
-            )
-        )
 
     def _pairs(self, arm: Arm, *, cycles: bool = False) -> list[list[float]]:
         return paired(self._rounds, arm.name, self._baseline.name, self._cache, cycles=cycles)
@@ -305,3 +357,8 @@ class _Session:
             setup_seconds=setup,
             stopped=stopped,
         )
+
+
+def _alike(offsets: set[tuple[int, ...]]) -> bool:
+    """Whether all inputs of all arms lie in the slab, and in the same place."""
+    return len(offsets) == 1 and () not in offsets

@@ -33,7 +33,13 @@ def worker_digest() -> str:
     """The digest of everything of ours that runs inside an environment (rings 0 and 1)."""
     root = package_folder()
     return digest_of(
-        [*sorted((root / "worker").glob("*.py")), root / "case.py", root / "loading.py", root / "model.py"]
+        [
+            *sorted((root / "worker").glob("*.py")),
+            root / "baton.py",
+            root / "case.py",
+            root / "loading.py",
+            root / "model.py",
+        ]
     )
 
 

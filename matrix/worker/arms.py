@@ -1,21 +1,29 @@
-"""An arm of a measurement: one case at one point, resident on the GPU in several places, ready to be timed."""
+"""An arm of a measurement: one case at one point, resident on the GPU in several places, ready to be timed.
+
+Its places are laid out anew for every block of rounds (:mod:`layout`). Where the slab has room for two layouts, the
+next one is prepared while other arms have their turns: all but the inputs, which are written between two blocks, by
+one worker for all.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import time
 from dataclasses import asdict, dataclass, field
 
 import torch
 
+from matrix.baton import Baton
 from matrix.case import Params
 from matrix.model import Outcome
 from matrix.worker import cases, observe
 from matrix.worker.cuda import is_cuda_error
 from matrix.worker.driver import DriverError
 from matrix.worker.graphs import CapturedTurn, capture
-from matrix.worker.places import PAD_BYTES, PADS, Cycle, Place, pad_bytes, place
+from matrix.worker.layout import Layout, affordable, lay_out
+from matrix.worker.places import Cycle, Place
 from matrix.worker.replies import passed
 from matrix.worker.seeds import inputs_of
 from matrix.worker.slab import Lender, Slab, allocating
@@ -23,7 +31,7 @@ from matrix.worker.timing import COLD, WARM, Timer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from matrix.case import Case
@@ -31,13 +39,13 @@ if TYPE_CHECKING:
 FIRST_WARMUP_MS = 50.0
 NEXT_WARMUP_MS = 2.0
 FEW_CALLS = 3  # on a fresh place of an arm that has just been running
-ESTIMATE_SAMPLES = 10
+ESTIMATE_SAMPLES = 5
 COMPETITOR_SAMPLES = 50
-# What torch's allocator takes beyond what was asked for: segments of 2 and of 20 MB for small tensors.
-_SEGMENTS_BYTES = 64 << 20
 # To capture a call takes the host some 30 us: what is captured once is replayed until the turn has its samples.
 _MOST_CALLS_CAPTURED = 200
 _FEWEST_WINDOWS = 10
+# Of waiting for a turn while no other arm gets on with its own; less than a request may take.
+_PATIENCE_S = 120.0
 
 
 @dataclass
@@ -47,27 +55,17 @@ class Arm:
     case: Case
     params: Params
     masters: list[Any]
-    places: list[Place]
-    fresh: bool = True  # until the places were first called
-    pool: Any = None  # that what the places hold lies in; None for this worker's own memory
-    turns: dict[tuple[str, int, int], CapturedTurn] = field(default_factory=dict)
+    layout: Layout
+    ahead: Layout | None = None  # that of the next block
     scope: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
-    def tensors(self) -> list[torch.Tensor]:
-        """The inputs of all places, in order."""
-        return [item for each in self.places for item in each.inputs if isinstance(item, torch.Tensor)]
-
-    def calls(self, cache: str, place: int) -> list[Callable[[], object]]:
-        """What to call in turn: all places, or the one whose buffers are what is warm."""
-        if cache == WARM:
-            return [self.places[place % len(self.places)].call]
-        return [each.call for each in self.places]
+    def layouts(self) -> list[Layout]:
+        return [self.layout, *([self.ahead] if self.ahead else [])]
 
     def clear(self) -> None:
-        """Let go of all that the places hold: the pool after what lies in it, or torch ends the process."""
-        self.turns.clear()
-        self.places.clear()
-        self.pool, self.fresh = None, True
+        for each in self.layouts():
+            each.clear()
+        self.ahead = None
 
 
 class Arms:
@@ -111,29 +109,32 @@ class Arms:
         return passed({})
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Build the inputs, make the first call, fill the places, warm up. Returns the reply's figures."""
+        """Build the inputs, make the first call, warm up. Returns the reply's figures."""
         self.close()
         params = Params(request["params"])
         case = cases.find(request["path"], request["case"])
         self._timer.forget()
-        arm = Arm(case, params, inputs_of(case, params, device=self._timer.device), [])
+        masters = inputs_of(case, params, device=self._timer.device)
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        arm.places.append(place(case, params, arm.masters, 0, self._timer.device))
+        arm = Arm(case, params, masters, lay_out(case, params, masters, self._timer, 0, 1, None))
+        arm.layout.fill(masters)
         first = self._first_call(arm, request.get("pinned", {}))
         if not first["kernels"]:
             arm.scope.close()
             return {"outcome": Outcome.NOT_LAUNCHED, "reason": "run() launched no Triton kernel", **first}
         self._arm = arm
-        calls, spent = self._timer.warm_up(arm.places[0].call, FIRST_WARMUP_MS)
-        needed = torch.cuda.max_memory_allocated() - before
-        why_not = self._not_capturable(arm.places[0])
-        affordable = self._affordable(int(request.get("places", 1)), needed, request)
+        self._timer.flush_with(arm.layout.flush)
+        calls, spent = self._timer.warm_up(self._direct(), FIRST_WARMUP_MS)
+        needed = torch.cuda.max_memory_allocated() - before - self._timer.flush_bytes
+        why_not = self._not_capturable(arm.layout.places[0])
+        slab = self._slab if request.get("shared") else None
+        wanted = int(request.get("places", 1))
         return {
             "outcome": Outcome.PASSED,
             "reason": "",
             **first,
-            "places": affordable,
+            "places": affordable(wanted, needed, self._timer, slab, request.get("share", 1.0)),
             "capturable": not why_not,
             "not_capturable": why_not,
             "warmup_calls": calls,
@@ -141,32 +142,32 @@ class Arms:
         }
 
     def place(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Give the arm fresh places, numbered from ``first`` on, ready for the turn to come.
+        """Give the arm a fresh layout, its places numbered from ``first`` on.
 
-        No kernel of the case runs: arms that share memory may be placed at the same time. In the slab where it is
-        ``shared``; in memory of this worker's own otherwise, which is given back to the driver first, so that what
-        is allocated next may lie elsewhere. The flush, which leaves its traces in the L2, moves along. The reply
-        says where in the slab the inputs lie: nowhere, where not all fits into it, or where a case that changes its
+        No kernel of the case runs: all arms may be placed at the same time. In the slab where it is ``shared``, and
+        there only the one that is asked to ``fill`` writes the inputs. In memory of this worker's own otherwise,
+        which is given back to the driver first, so that what is allocated next may lie elsewhere. The reply says
+        where in the slab the inputs lie: nowhere, where not all fits into it, or where a case that changes its
         inputs would change those of the other arms.
         """
-        arm, first = self.current, int(request["first"])
-        slab = self._slab if request.get("shared") and not arm.case.modifies else None
-        self._timer.release()
-        arm.clear()
-        if slab is not None:
-            slab.restart(pad_bytes(first))
-            arm.pool = slab.pool()
-        else:
+        arm = self.current
+        slab = self._shared(request)
+        self._clear(arm)
+        if slab is None:
             torch.cuda.empty_cache()
-        self._timer.renew(arm.pool)
-        with allocating(arm.pool):
-            for number in range(first, first + int(request["places"])):
-                padding = 0 if slab is not None else pad_bytes(number)
-                arm.places.append(place(arm.case, arm.params, arm.masters, padding, self._timer.device))
-        if request["replayed"]:
-            self._captured(request)
-        inside = slab is not None and not slab.overflowed
-        return passed({"offsets": [slab.offset(each) for each in arm.tensors()] if slab and inside else []})
+        arm.layout = self._laid_out(request, slab)
+        self._timer.flush_with(arm.layout.flush)
+        if slab is None or request.get("fill"):
+            arm.layout.fill(arm.masters)
+        return passed({"offsets": arm.layout.offsets})
+
+    def fill(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Write the inputs into the layout that was prepared, for all arms that share it."""
+        arm = self.current
+        if arm.ahead is None or arm.ahead.first != request["first"]:
+            raise LookupError(f"no layout from place {request['first']} on is prepared")
+        arm.ahead.fill(arm.masters)
+        return passed({})
 
     def estimate(self, _: dict[str, Any]) -> dict[str, Any]:
         """What a call takes, cold and warm."""
@@ -174,22 +175,41 @@ class Arms:
         return passed({"estimate_us": {cache: _median(result.samples_us) for cache, result in found.items()}})
 
     def round(self, request: dict[str, Any]) -> dict[str, Any]:
-        arm, cache = self.current, request.get("cache", COLD)
-        samples, calls = int(request.get("samples", 10)), int(request.get("calls", 1))
-        if request.get("replayed"):
-            turn = self._captured(request)
-            return passed(asdict(self._timer.replay(turn, samples, cache=cache, calls=calls)))
-        if calls > 1:
-            reason = "too short for one call a sample, and its calls cannot be captured"
+        """One turn, at once."""
+        if (reason := self._too_short(request)) is not None:
             return {"outcome": Outcome.TOO_SHORT, "reason": reason}
-        with allocating(arm.pool):
-            places = arm.calls(cache, int(request.get("place", 0)))
-            if arm.fresh:
-                for each in places:
-                    for _ in range(FEW_CALLS):
-                        each()
-            arm.fresh = False
-            return passed(asdict(self._timer.round(Cycle(places), samples, cache=cache)))
+        return passed(self._round(request, lambda: None))
+
+    def rounds(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The turns of these numbers, each when the baton comes to it, in the layout from place ``first`` on.
+
+        The next block's layout is prepared meanwhile, where one is asked for (``ahead``): in the longest wait.
+        ``abandoned`` says that the baton did not come any more.
+        """
+        if (reason := self._too_short(request)) is not None:
+            return {"outcome": Outcome.TOO_SHORT, "reason": reason}
+        turns, ahead = request["turns"], request.get("ahead")
+        found: list[dict[str, Any]] = []
+        offsets: tuple[int, ...] = ()
+        with Baton(request["baton"]) as baton:
+            try:
+                past = self._move_to(int(request["first"]))
+                if request["replayed"]:
+                    self._captured(self.current.layout, request)
+                for number, turn in enumerate(turns):
+                    # Not before the first turn, which others may be waiting for.
+                    if past is not None and (number or len(turns) == 1):
+                        past.clear()
+                        past = None
+                    if ahead and number == _longest_wait(turns):
+                        offsets = self._prepare({**request, **ahead})
+                    if not baton.wait(turn, _PATIENCE_S):
+                        return passed({"rounds": found, "offsets": offsets, "abandoned": True})
+                    found.append(self._taken(request, baton, turn))
+            except BaseException:
+                baton.abandon()
+                raise
+        return passed({"rounds": found, "offsets": offsets, "abandoned": False})
 
     def overhead(self, request: dict[str, Any]) -> dict[str, Any]:
         return passed({"host_us": self._timer.overhead(self._direct(), int(request.get("calls", 100)))})
@@ -203,7 +223,7 @@ class Arms:
         arm = self.current
         if arm.case.competitor is None:
             return {"outcome": Outcome.NOT_RUN, "reason": "the case names no competitor"}
-        inputs, run = arm.places[0].inputs, arm.case.competitor
+        inputs, run = arm.layout.places[0].inputs, arm.case.competitor
 
         def call() -> object:
             return cases.call(run, inputs, arm.params)
@@ -228,45 +248,98 @@ class Arms:
         if self._arm is not None:
             self._arm.scope.close()
             self._timer.forget()
-            self._timer.release()
-            self._arm.clear()
+            self._clear(self._arm)
             self._arm = None
             gc.collect()
             torch.cuda.empty_cache()
-            self._timer.renew()
+            self._timer.flush_with(self._timer.flush_buffer())
+
+    def _clear(self, arm: Arm) -> None:
+        """Let go of the arm's layouts; what the flush writes to lies in one of them."""
+        self._timer.flush_with(torch.empty(0, dtype=torch.uint8, device=self._timer.device))
+        arm.clear()
 
     def _let_go(self) -> None:
         if self._slab is not None:
             self._slab.close()
             self._slab = self._lender = None
 
-    def _affordable(self, wanted: int, each_bytes: int, request: dict[str, Any]) -> int:
-        """How many places fit into the slab, or else into this arm's share of the free memory, the first included."""
-        if each_bytes <= 0:
-            return wanted
-        if request.get("shared") and self._slab is not None:
-            room = self._slab.size - self._timer.flush_bytes - PADS * PAD_BYTES
-            return max(1, min(wanted, int(room / (each_bytes + _SEGMENTS_BYTES))))
-        free, _ = torch.cuda.mem_get_info()
-        return max(1, min(wanted, 1 + int(request.get("share", 1.0) * free / each_bytes)))
-
     def _direct(self) -> Callable[[], object]:
-        return self.current.places[0].call
+        return self.current.layout.places[0].call
 
-    def _captured(self, request: dict[str, Any]) -> CapturedTurn:
-        """The turn's graph, at these places."""
-        arm, cache, calls = self.current, request.get("cache", COLD), int(request.get("calls", 1))
+    def _shared(self, request: dict[str, Any]) -> Slab | None:
+        return self._slab if request.get("shared") and not self.current.case.modifies else None
+
+    def _laid_out(self, request: dict[str, Any], slab: Slab | None) -> Layout:
+        arm = self.current
+        first, number = int(request["first"]), int(request["places"])
+        return lay_out(arm.case, arm.params, arm.masters, self._timer, first, number, slab)
+
+    def _prepare(self, request: dict[str, Any]) -> tuple[int, ...]:
+        """The next block's layout, inputs not filled in; where these lie in the slab."""
+        layout = self._laid_out(request, self._shared(request))
+        self.current.ahead = layout
+        if request["replayed"]:
+            self._captured(layout, request)
+        return layout.offsets
+
+    def _move_to(self, first: int) -> Layout | None:
+        """Go over to the prepared layout, if it is that one. The one left behind is to be cleared."""
+        arm = self.current
+        if arm.ahead is None or arm.ahead.first != first:
+            return None
+        past, arm.layout, arm.ahead = arm.layout, arm.ahead, None
+        self._timer.flush_with(arm.layout.flush)
+        return past
+
+    def _taken(self, request: dict[str, Any], baton: Baton, turn: int) -> dict[str, Any]:
+        """A turn, timed: the baton goes on as soon as the GPU is free."""
+        began, times = time.perf_counter(), []
+
+        def done() -> None:
+            times.append(time.perf_counter())
+            baton.pass_on(turn)
+
+        figures = self._round(request, done)
+        if not times:
+            done()
+        return {"turn": turn, "began": began, "ended": times[0], "worker_s": time.perf_counter() - began, **figures}
+
+    def _round(self, request: dict[str, Any], done: Callable[[], None]) -> dict[str, Any]:
+        layout, cache = self.current.layout, request.get("cache", COLD)
+        samples, calls = int(request.get("samples", 10)), int(request.get("calls", 1))
+        if request.get("replayed"):
+            turn = self._captured(layout, request)
+            return asdict(self._timer.replay(turn, samples, cache=cache, calls=calls, done=done))
+        with allocating(layout.pool):
+            places = layout.calls(cache, int(request.get("place", 0)))
+            if layout.fresh:
+                for each in places:
+                    for _ in range(FEW_CALLS):
+                        each()
+            layout.fresh = False
+            return asdict(self._timer.round(Cycle(places), samples, cache=cache))
+
+    def _too_short(self, request: dict[str, Any]) -> str | None:
+        if int(request.get("calls", 1)) > 1 and not request.get("replayed"):
+            return "too short for one call a sample, and its calls cannot be captured"
+        return None
+
+    def _captured(self, layout: Layout, request: dict[str, Any]) -> CapturedTurn:
+        """The turn's graph in this layout."""
+        cache, calls = request.get("cache", COLD), int(request.get("calls", 1))
         samples = min(int(request.get("samples", 10)), max(_FEWEST_WINDOWS, _MOST_CALLS_CAPTURED // calls))
         key = cache, calls, samples
-        if key not in arm.turns:
-            places = arm.calls(cache, int(request.get("place", 0)))
-            arm.turns[key] = self._timer.capture(places, samples, cache=cache, calls=calls, pool=arm.pool)
-        return arm.turns[key]
+        if key not in layout.turns:
+            places = layout.calls(cache, int(request.get("place", 0)))
+            flush = layout.flush if cache == COLD else None
+            layout.turns[key] = self._timer.capture(places, samples, calls=calls, flush=flush, pool=layout.pool)
+        return layout.turns[key]
 
     def _first_call(self, arm: Arm, pinned: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
         with observe.tuned(pinned) as chosen, observe.launches() as launched:
-            arm.places[0].call()
+            arm.layout.places[0].call()
             torch.cuda.synchronize()
         seconds = time.perf_counter() - began
         if pinned:
@@ -286,6 +359,12 @@ class Arms:
                 raise
             return str(error)
         return ""
+
+
+def _longest_wait(turns: Sequence[int]) -> int:
+    """Before which of its turns an arm waits longest: the last of those."""
+    waits = [after - before for before, after in itertools.pairwise(turns)]
+    return max(range(1, len(turns)), key=lambda number: (waits[number - 1], number)) if waits else 0
 
 
 def _median(samples: list[float]) -> float:

@@ -10,9 +10,11 @@ op              what it does
 ``slab_lend``   make memory that other workers may map; how to
 ``slab_borrow``  ``slab, path, bytes``: map it
 ``arm_open``    ``path, case, params[, places, share, shared, pinned]``: inputs, first call, places, warm-up
-``arm_place``   ``first, places[, shared]`` and what ``arm_round`` takes: fresh places
+``arm_place``   ``first, places[, shared, fill]``: a fresh layout
+``arm_fill``    ``first``: the inputs of the layout that was prepared
 ``arm_estimate``  what a call takes
 ``arm_round``   ``samples, cache, calls, place, replayed``: raw samples of the open arm
+``arm_rounds``  the same and ``turns, baton, first[, ahead]``: of several turns, as the baton comes
 ``arm_traffic``  bytes moved and operations of the open arm's call
 ``arm_close``   free the arm's memory
 ``competitor``  ``samples``: the open arm's competitor, timed likewise
@@ -70,7 +72,9 @@ class GpuWorker:
             "arm_open": self._arms.open,
             "arm_place": self._arms.place,
             "arm_estimate": self._arms.estimate,
+            "arm_fill": self._arms.fill,
             "arm_round": self._arms.round,
+            "arm_rounds": self._arms.rounds,
             "arm_traffic": self._arms.traffic,
             "competitor": self._arms.competitor,
             "arm_close": self._close,

@@ -59,7 +59,8 @@ class CapturedTurn:
     """A graph of samples: before each a flush where there is one, and in each as many calls as told.
 
     ``places`` are the callables to go round in. The results of each are kept until its next call, so that they
-    have outputs of their own.
+    have outputs of their own. ``around`` are called before the first sample and after the last. The first two of
+    ``events`` mark the beginning and the end of all, every further two a window.
     """
 
     def __init__(
@@ -69,15 +70,20 @@ class CapturedTurn:
         *,
         calls: int,
         flush: Callable[[], object] | None,
+        around: tuple[Callable[[], object], Callable[[], object]],
         pool: Any = None,
     ) -> None:
-        self._windows = list(zip(events[::2], events[1::2]))
+        self._whole, *self._windows = list(zip(events[::2], events[1::2]))
+        self.windows = len(self._windows)
         self._graph = torch.cuda.CUDAGraph()
         for event in events:
             if not event.cuda_event:  # torch makes an event when it is first recorded
                 event.record()
         results: dict[int, object] = {}
+        before, after = around
         with capturing(self._graph, pool) as stream:
+            before()
+            _record(self._whole[0], stream)
             for number, (start, end) in enumerate(self._windows):
                 if flush is not None:
                     flush()
@@ -86,8 +92,14 @@ class CapturedTurn:
                     results[number % len(places)] = None
                     results[number % len(places)] = places[number % len(places)]()
                 _record(end, stream)
+            _record(self._whole[1], stream)
+            after()
         self.replay = self._graph.replay
         self.fresh = True  # until it was first replayed
+
+    def busy_us(self) -> float:
+        """From the beginning of the last replay to the end of its last window, once it has ended."""
+        return 1e3 * self._whole[0].elapsed_time(self._whole[1])
 
     def samples_us(self) -> list[float]:
         """The windows of the last replay, once it has ended."""

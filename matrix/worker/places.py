@@ -1,7 +1,7 @@
 """Places: sets of buffers of one point, resident side by side, so that where they lie can be averaged over.
 
-Where buffers lie changes the time of a kernel by more than what is to be told apart. A place holds clones of
-the inputs. Where workers share a slab (:mod:`slab`), the places of all arms lie in the same memory.
+Where buffers lie changes the time of a kernel by more than what is to be told apart. A place holds copies
+of the inputs. Where workers share a slab (:mod:`slab`), the places of all arms lie in the same memory.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ class Place:
     inputs: list[Any]
     pad: torch.Tensor | None = None
 
+    def tensors(self) -> list[torch.Tensor]:
+        return [item for item in self.inputs if isinstance(item, torch.Tensor)]
+
     def call(self) -> object:
         return cases.call(self.case.run, self.inputs, self.params)
 
@@ -55,7 +58,7 @@ def pad_bytes(number: int) -> int:
 
 
 def place(case: Case, params: Params, masters: Sequence[Any], padding: int, device: torch.device) -> Place:
-    """Clones of ``masters``, behind so many bytes of padding."""
+    """Tensors like ``masters``, not filled in, behind so many bytes of padding."""
     pad = torch.empty(padding, dtype=torch.uint8, device=device) if padding else None
-    inputs = [item.clone() if isinstance(item, torch.Tensor) else item for item in masters]
+    inputs = [torch.empty_like(item) if isinstance(item, torch.Tensor) else item for item in masters]
     return Place(case, params, inputs, pad=pad)

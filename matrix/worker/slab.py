@@ -125,12 +125,13 @@ class Slab:
         checked("cuMemExportToShareableHandle", ctypes.byref(found), self._handle, _FILE_DESCRIPTOR, long(0))
         return found.value
 
-    def restart(self, offset: int) -> None:
-        """Carve anew, from ``offset`` bytes on."""
+    def restart(self, offset: int, *, half: int) -> None:
+        """Carve anew, from ``offset`` bytes on in one half (0 or 1)."""
         if self._stretches.in_use:
             # Pools that are gone keep their memory until the cache is emptied.
             torch.cuda.empty_cache()
-        self._stretches.restart(offset)
+        middle = self.size // 2 // GRANULE_BYTES * GRANULE_BYTES
+        self._stretches.restart(half * middle + offset, self.size if half else middle)
         self.overflowed = False
 
     def offset(self, tensor: torch.Tensor) -> int:

@@ -10,7 +10,7 @@ class Stretches:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._next = 0
+        self._next, self._end = 0, size
         self._used: dict[int, int] = {}  # where each stretch that is in use begins and ends
 
     @property
@@ -18,9 +18,9 @@ class Stretches:
         """How many stretches have not been given back."""
         return len(self._used)
 
-    def restart(self, offset: int) -> None:
-        """Begin anew at ``offset``; what is in use is passed over."""
-        self._next = offset % self.size
+    def restart(self, offset: int, end: int | None = None) -> None:
+        """Begin anew at ``offset`` and stay below ``end``; what is in use is passed over."""
+        self._next, self._end = offset % self.size, self.size if end is None else end
 
     def take(self, size: int) -> int | None:
         """Where the next ``size`` bytes begin that nobody uses; None where they do not fit any more."""
@@ -28,7 +28,7 @@ class Stretches:
         for first, last in sorted(self._used.items()):
             if first < start + size and start < last:
                 start = _rounded(last)
-        if start + size > self.size:
+        if start + size > self._end:
             return None
         self._next = self._used[start] = start + size
         return start

@@ -14,6 +14,8 @@ to a sample (``calls``), in a captured turn only.
 
 from __future__ import annotations
 
+import functools
+import statistics
 import sys
 import time
 from dataclasses import dataclass, field
@@ -23,7 +25,6 @@ import torch
 from matrix.worker import cuda
 from matrix.worker.graphs import CapturedTurn
 from matrix.worker.instruments import Stamps
-from matrix.worker.slab import allocating
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ class Timer:
         properties = torch.cuda.get_device_properties(self.device)
         self.l2_bytes = int(properties.L2_cache_size)
         self.flush_bytes = max(FLUSH_FACTOR * self.l2_bytes, 16 << 20)
-        self._flush_pool: Any = None
-        self._flush = self._flush_buffer()
+        self._flush = self.flush_buffer()
         self._stamps = _working_stamps(self.device, properties.multi_processor_count)
         self._events: list[torch.cuda.Event] = []
         self._paces: dict[str, _Pace] = {}
@@ -102,50 +102,64 @@ class Timer:
         """Start with fresh estimates: another kernel follows."""
         self._paces.clear()
 
-    def renew(self, pool: Any = None) -> None:
-        """Have the flush write to other memory (of ``pool``, where there is one): what it leaves in the L2 is part
-        of every cold sample.
-        """
-        self.release()
-        self._flush_pool = pool
-        with allocating(pool):
-            self._flush = self._flush_buffer()
-
-    def release(self) -> None:
-        """Let go of the flush's memory, and then of the pool it lay in, until :meth:`renew`."""
-        self._flush = torch.empty(0, dtype=torch.uint8, device=self.device)
-        self._flush_pool = None
-
-    def _flush_buffer(self) -> torch.Tensor:
+    def flush_buffer(self) -> torch.Tensor:
+        """Memory for a flush to write to: twice the L2."""
         return torch.empty(self.flush_bytes, dtype=torch.uint8, device=self.device)
+
+    def flush_with(self, buffer: torch.Tensor) -> None:
+        """Have the flush write there: what it leaves in the L2 is part of every cold sample."""
+        self._flush = buffer
 
     def flush(self) -> None:
         """Enqueue a write of twice the L2."""
         self._flush.zero_()
 
     def capture(
-        self, places: Sequence[Callable[[], object]], samples: int, *, cache: str, calls: int, pool: Any = None
+        self,
+        places: Sequence[Callable[[], object]],
+        samples: int,
+        *,
+        calls: int,
+        flush: torch.Tensor | None,
+        pool: Any = None,
     ) -> CapturedTurn:
-        """A turn of ``samples`` windows. Raises ``RuntimeError`` where it cannot be captured."""
-        events = self._some_events(2 * samples + 2)[2:]
-        flush = self.flush if cache == COLD else None
-        return CapturedTurn(places, events, calls=calls, flush=flush, pool=pool)
+        """A turn of ``samples`` windows, a write of ``flush`` before each where it is given.
 
-    def replay(self, turn: CapturedTurn, samples: int, *, cache: str, calls: int) -> Round:
+        Raises ``RuntimeError`` where it cannot be captured.
+        """
+        events = self._some_events(2 * samples + 4)[2:]
+        around = functools.partial(self._stamp, 0), functools.partial(self._stamp, 1)
+        flushing = None if flush is None else flush.zero_
+        return CapturedTurn(places, events, calls=calls, flush=flushing, around=around, pool=pool)
+
+    def replay(
+        self, turn: CapturedTurn, samples: int, *, cache: str, calls: int, done: Callable[[], None] = lambda: None
+    ) -> Round:
         """At least ``samples`` windows of a captured turn, by as many replays as that takes.
 
-        The first replay of all is a warm-up.
+        The first replay of all is a warm-up. ``done`` is called once the GPU has nothing more to do; what it
+        measured is read after that. The clock is the median of the replays'.
         """
         found: list[float] = []
+        clocks: list[float] = []
+        first, last = self._some_events(2)
+        warm, turn.fresh = turn.fresh, False
+        busy_us = warmup_us = 0.0
         torch.cuda.synchronize(self.device)
-        warmup_us = self._replay_us(turn) if turn.fresh else 0.0
-        turn.fresh, busy_us = False, 0.0
-        self._stamp(0)
         while len(found) < samples:
-            busy_us += self._replay_us(turn)
+            if warm and not found:
+                first.record()
+                turn.replay()
+                last.record()
+            turn.replay()
+            torch.cuda.synchronize(self.device)
+            if len(found) + turn.windows >= samples:
+                done()
+            if warm and not found:
+                warmup_us = 1e3 * first.elapsed_time(last)
+            busy_us += turn.busy_us()
             found += turn.samples_us()
-        self._stamp(1)
-        torch.cuda.synchronize(self.device)
+            clocks += [clock] if (clock := self._clock_mhz()) else []
         return Round(
             samples_us=[us / calls for us in found],
             calls=calls,
@@ -153,20 +167,17 @@ class Timer:
             queue_full=True,
             busy_us=busy_us,
             warmup_us=warmup_us,
-            clock_mhz=self._stamps.clock_mhz() if self._stamps else None,
+            clock_mhz=statistics.median(clocks) if clocks else None,
         )
 
-    def _replay_us(self, turn: CapturedTurn) -> float:
-        first, last = self._some_events(2)
-        first.record()
-        turn.replay()
-        last.record()
-        last.synchronize()
-        return 1e3 * first.elapsed_time(last)
+    def _clock_mhz(self) -> float | None:
+        return self._stamps.clock_mhz() if self._stamps else None
 
     def _stamp(self, which: int) -> None:
         if self._stamps:
             self._stamps.put(which)
+            if which:
+                self._stamps.fetch()
 
     def round(self, call: Callable[[], object], samples: int, *, cache: str = COLD) -> Round:
         """Time ``samples`` windows of ``call``."""
@@ -188,7 +199,7 @@ class Timer:
             cache=cache,
             queue_full=turn.late == 0,
             busy_us=busy_us,
-            clock_mhz=self._stamps.clock_mhz() if self._stamps else None,
+            clock_mhz=self._clock_mhz(),
         )
 
     def _turn(self, call: Callable[[], object], samples: int, cold: bool, blocker_us: float) -> _Turn:

@@ -57,7 +57,7 @@ class Traps:
     def disturbed(self, request: dict[str, Any]) -> dict[str, Any]:
         """The open arm, where every so-many-th call is held up by about 1 ms: ``every, samples``."""
         every, samples = int(request["every"]), int(request["samples"])
-        place = self._arms.current.places[0]
+        place = self._arms.current.layout.places[0]
         self._timer.forget()
         turns = itertools.count(1)
 

@@ -1,0 +1,67 @@
+"""The same words by NumPy, by torch and, where there is a GPU, by the kernel of our own."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Workshop
+
+ROOT = Path(__file__).resolve().parent.parent
+COMPARED = """
+import numpy as np, torch
+from matrix.worker import philox, philox_kernel
+for key in ((1, 2), (2**64 - 1, 2**63 + 5)):
+    for n in (0, 1, 4, 1001, 4096):
+        drawn = np.atleast_1d(np.random.Philox(key=np.array(key, dtype=np.uint64)).random_raw(n)).view(np.int64)[:n]
+        for device in DEVICES:
+            for made in MAKERS:
+                found = made(key, n, torch.device(device)).cpu().numpy()
+                assert found.tolist() == drawn.tolist(), (key, n, device, made)
+print("same")
+"""
+
+
+@pytest.fixture(scope="module")
+def interpreter(workshop: Workshop) -> Path:
+    return workshop.environment("triton3.9.0-torch2.15.0").interpreter
+
+
+def run(interpreter: Path, code: str) -> str:
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"
+    done = subprocess.run([interpreter, "-P", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def compared(devices: str, makers: str) -> str:
+    return COMPARED.replace("DEVICES", devices).replace("MAKERS", makers)
+
+
+def test_torch_and_numpy_make_the_same_words(interpreter: Path) -> None:
+    assert run(interpreter, compared('["cpu"]', "[philox.words, philox.by_torch]")) == "same"
+
+
+def test_a_gpu_makes_the_same_words(interpreter: Path) -> None:
+    if run(interpreter, "import torch; print(torch.cuda.is_available())") != "True":
+        pytest.skip("only a GPU shows it")
+    assert run(interpreter, compared('["cuda"]', "[philox.words, philox.by_torch]")) == "same"
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "sm_120"])
+def test_the_kernel_is_ptx_that_every_target_s_assembler_takes(
+    interpreter: Path, tmp_path: Path, architecture: str
+) -> None:
+    """ptxas of the release; the driver's own assembler is asked on a GPU alone."""
+    (tmp_path / "kernel.ptx").write_text(
+        run(interpreter, "from matrix.worker.philox_kernel import kernel; print(kernel())")
+    )
+    name = "ptxas" if architecture in {"sm_80", "sm_90"} else "ptxas-blackwell"
+    found = run(interpreter, "import triton.backends.nvidia as n; print(n.__path__[0])")
+    command = [f"{found}/bin/{name}", f"-arch={architecture}", "kernel.ptx", "-o", "kernel.cubin"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
