@@ -164,6 +164,17 @@ def test_globs_that_match_nothing_are_a_usage_error(reduction: Project) -> None:
     assert "leave the option out to mean all" in done.stderr
 
 
+def test_no_match_says_which_files_could_not_be_imported_and_why(project: Project) -> None:
+    project.write("cases/one.py", "import no_such_module\n")
+    project.write("cases/two.py", "raise ValueError('broken on purpose')\n")
+    project.write("cases/three.py", "import no_such_module\n")
+    done = project.matrix("run", "--no-builtin", "--kernels", "cases", "--cases", "softmax*", "--targets", "sm_90")
+    assert done.returncode == ExitCode.USAGE
+    assert "no case matches 'softmax*'" in done.stderr
+    assert "one.py, three.py: ModuleNotFoundError: No module named 'no_such_module'" in done.stderr
+    assert "two.py: ValueError: broken on purpose" in done.stderr
+
+
 def test_show_takes_the_globs_that_run_takes(reduction: Project) -> None:
     done = reduction.matrix("show", "column_max_tma*", "--json")
     assert {row["case"] for row in json.loads(done.stdout)["cells"]} == {"column_max_tma"}

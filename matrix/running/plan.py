@@ -142,14 +142,32 @@ def check_names(collected: Iterable[Collected]) -> None:
 
 
 def selected_names(collected: Sequence[Collected], request: Request) -> set[str]:
-    """The selected cases. Raises :class:`UsageError` where globs were given and none matches anything."""
+    """The selected cases. Raises :class:`UsageError` where globs were given and none matches anything.
+
+    A case whose file imports nowhere cannot be matched by its name: why is said then, file by file.
+    """
     names = selected_cases(collected, request)
     if request.cases and not names:
+        if silent := _imported_nowhere(collected):
+            asked = ", ".join(map(repr, request.cases))
+            lines = [f"no case matches {asked}, and no case is known of what could not be imported:", *silent]
+            raise UsageError("\n".join(lines), hint="a file that is imported nowhere goes by its own name")
         known = sorted({case.name for item in collected for case in item.cases})
         near = difflib.get_close_matches(request.cases[0].strip("*"), known, n=3)
         hint = f"did you mean {', '.join(near)}?" if near else f"cases are: {', '.join(known[:12])} ..."
         raise UsageError(f"no case matches {', '.join(map(repr, request.cases))}", hint=hint)
     return names
+
+
+def _imported_nowhere(collected: Iterable[Collected]) -> list[str]:
+    """A line for each reason why files were imported in no environment, with the files."""
+    items = list(collected)
+    told = {item.path for item in items if item.outcome == Outcome.PASSED}
+    files: dict[str, dict[str, None]] = {}
+    for item in items:
+        if item.path not in told:
+            files.setdefault(item.reason, {})[item.path.name] = None
+    return [f"  {', '.join(names)}: {reason}" for reason, names in files.items()]
 
 
 def cells_of(
