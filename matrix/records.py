@@ -104,7 +104,9 @@ class KernelFacts:
     global_bytes_used: float | None = None
     bulk_bytes: float | None = None
     lanes_an_address: int | None = None  # of an atomic, at most: they take turns
-    executed_instructions: float | None = None
+    executed_instructions: float | None = None  # of the PTX
+    machine_instructions: float | None = None  # of the machine code, where its loops can be weighed
+    local_sectors: float | None = None  # that spills load and store, likewise
     memory_unknown: float | None = None  # share of requests that no figure counts
     memory_note: str | None = None
     busy_us: dict[str, float] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from matrix.memory.evidence import MemoryEvidence, memory_evidence
+from matrix.memory.evidence import Compiled, MemoryEvidence, memory_evidence
 
 HEAD = """.version 8.7
 .target sm_90a
@@ -20,6 +20,10 @@ HEAD = """.version 8.7
     ret;
 }}
 """
+
+# The thread and the parameters; the address of its element, so many bytes apart.
+TID = "mov.u32 %r1, %tid.x;\nld.param.b64 %rd1, [kernel_param_0];\nld.param.b32 %r9, [kernel_param_1];\n"
+ADDRESS = "mul.wide.u32 %rd2, %r1, {stride};\nadd.s64 %rd3, %rd1, %rd2;\n"
 
 
 def ptx(body: str, threads: int = 32) -> str:
@@ -42,9 +46,10 @@ def evaluated(
     threads: int = 32,
     target: str = "sm_90",
     x: dict[str, Any] | None = None,
-    **held: int,
+    **compiled: Any,
 ) -> MemoryEvidence:
-    """The figures of a kernel ``(x: *fp32, n: i32)`` with this body; ``held``: what an SM holds of it."""
+    """The figures of a kernel ``(x: *fp32, n: i32)`` with this body; ``compiled``: what ptxas made of it."""
     arguments = [x or tensor(), number(n)]
     signature = {"x": "*fp32", "n": "i32"}
-    return memory_evidence(ptx(body, threads), arguments, grid, target, signature=signature, **held)
+    made = Compiled(**compiled)
+    return memory_evidence(ptx(body, threads), arguments, grid, target, signature=signature, compiled=made)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import recorded
-from ptx_kernel import evaluated, ptx, tensor
+from ptx_kernel import ADDRESS, TID, evaluated, ptx, tensor
 
 from matrix.memory import evidence, loops, machine
 from matrix.memory.banks import matrix_wavefronts, wavefronts
@@ -20,9 +20,6 @@ from matrix.memory.sectors import most_on_one_address, sectors
 LANES = np.arange(32)
 OWN = 1  # a warp's own wavefront, whatever it does
 ALL = np.ones((1, 32), bool)
-
-TID = "mov.u32 %r1, %tid.x;\nld.param.b64 %rd1, [kernel_param_0];\nld.param.b32 %r9, [kernel_param_1];\n"
-ADDRESS = "mul.wide.u32 %rd2, %r1, {stride};\nadd.s64 %rd3, %rd1, %rd2;\n"
 
 
 @pytest.fixture(autouse=True)

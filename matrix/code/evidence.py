@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.code import cubin, disassembler, hazards, ir, ptx, sass
 from matrix.code.occupancy import WARP_SIZE, occupancy
 from matrix.errors import ExitCode, MatrixError
-from matrix.memory.evidence import memory_evidence
+from matrix.memory.evidence import Compiled, memory_evidence
 from matrix.records import KernelFacts
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _MEMORY = (
     "bulk_bytes",
     "lanes_an_address",
     "executed_instructions",
+    "machine_instructions",
+    "local_sectors",
     "busy_us",
 )
 
@@ -123,11 +125,11 @@ def facts(
         cubin_hash=_hash(artifacts.cubin),
         sass_hash=_hash(function.text),
         hazards=[asdict(hazard) for hazard in hazards.hazards(artifacts.ttir)],
-        **_memory(kernel, artifacts.ptx, target, fit),
+        **_memory(kernel, artifacts.ptx, sass_text, target, fit),
     )
 
 
-def _memory(kernel: Mapping[str, Any], text: str, target: str, fit: Occupancy) -> dict[str, Any]:
+def _memory(kernel: Mapping[str, Any], text: str, sass_text: str, target: str, fit: Occupancy) -> dict[str, Any]:
     """Figures of the launch's memory traffic; none where the launch is not known or cannot be evaluated."""
     if not kernel.get("grid") or not text:
         return {}
@@ -139,8 +141,7 @@ def _memory(kernel: Mapping[str, Any], text: str, target: str, fit: Occupancy) -
             target,
             signature=kernel["signature"],
             threads=int(kernel["num_warps"]) * WARP_SIZE,
-            resident=fit.blocks,
-            shared_bytes=int(kernel.get("shared_bytes") or 0),
+            compiled=Compiled(resident=fit.blocks, shared_bytes=int(kernel.get("shared_bytes") or 0), sass=sass_text),
         )
     except ValueError as error:
         return {"memory_note": str(error)}

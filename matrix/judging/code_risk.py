@@ -151,6 +151,7 @@ _TRAFFIC = {
     traffic.Resource.SHARED: changes.SHARED_TRAFFIC,
     traffic.Resource.GLOBAL: changes.GLOBAL_TRAFFIC,
     traffic.Resource.EXECUTION: changes.EXECUTION,
+    traffic.Resource.SPILLS: changes.EXECUTION,
 }
 
 

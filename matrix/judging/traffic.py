@@ -22,9 +22,17 @@ class Resource(enum.StrEnum):
     SHARED = "shared"
     GLOBAL = "global"
     EXECUTION = "execution"
+    SPILLS = "spills"
 
 
-_RESOURCES = {"shared": Resource.SHARED, "l2": Resource.GLOBAL, "dram": Resource.GLOBAL}
+_RESOURCES = {
+    "shared": Resource.SHARED,
+    "l2": Resource.GLOBAL,
+    "dram": Resource.GLOBAL,
+    "local": Resource.SPILLS,
+}
+# Which the machine code alone shows, or shows otherwise than the PTX does.
+_OF_MACHINE_CODE = ("alu", "fma", "special", "local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +49,12 @@ def compared(baseline: KernelFacts, candidate: KernelFacts, thresholds: Threshol
     """None where either side was not evaluated, or too much of its traffic is unknown."""
     if not (_known(baseline, thresholds) and _known(candidate, thresholds)):
         return None
-    before, after = baseline.busy_us or {}, candidate.busy_us or {}
+    weighed = baseline.machine_instructions is not None and candidate.machine_instructions is not None
+    before, after = (_busy(facts, weighed=weighed) for facts in (baseline, candidate))
     moved = {name: abs(after.get(name, 0.0) ** 2 - before.get(name, 0.0) ** 2) for name in {**before, **after}}
     most = max(moved, key=lambda name: moved[name])
     resource = _RESOURCES.get(most, Resource.EXECUTION)
-    values = _figure(baseline, resource), _figure(candidate, resource)
+    values = _figure(baseline, resource, weighed=weighed), _figure(candidate, resource, weighed=weighed)
     return Traffic(
         estimates=(estimate_us(before), estimate_us(after)),
         resource=resource,
@@ -59,14 +68,26 @@ def _known(facts: KernelFacts, thresholds: Thresholds) -> bool:
     return bool(known) and (facts.memory_unknown or 0.0) <= thresholds.unknown_share
 
 
-def _figure(facts: KernelFacts, resource: Resource) -> float:
+def _busy(facts: KernelFacts, *, weighed: bool) -> dict[str, float]:
+    """A launch's busy times; by the PTX's instructions where one side's machine code could not be weighed."""
+    if weighed:
+        return dict(facts.busy_us or {})
+    busy = {name: time for name, time in (facts.busy_us or {}).items() if name not in _OF_MACHINE_CODE}
+    if facts.machine_instructions and "issue" in busy:
+        busy["issue"] *= (facts.executed_instructions or 0.0) / facts.machine_instructions
+    return busy
+
+
+def _figure(facts: KernelFacts, resource: Resource, *, weighed: bool) -> float:
     match resource:
         case Resource.SHARED:
             return facts.shared_wavefronts or 0.0
         case Resource.GLOBAL:
             return (facts.global_load_sectors or 0.0) + (facts.global_store_sectors or 0.0)
         case Resource.EXECUTION:
-            return facts.executed_instructions or 0.0
+            return (facts.machine_instructions if weighed else facts.executed_instructions) or 0.0
+        case Resource.SPILLS:
+            return facts.local_sectors or 0.0
         case _:
             assert_never(resource)
 
@@ -83,6 +104,8 @@ def _text(baseline: KernelFacts, candidate: KernelFacts, resource: Resource, val
             return f"global memory sectors {step}{_why(worse, max(values), ideal, 'sectors', 'accesses apart')}"
         case Resource.EXECUTION:
             return f"warp instructions executed {step}"
+        case Resource.SPILLS:
+            return f"sectors that spilled registers move {step}"
         case _:
             assert_never(resource)
 

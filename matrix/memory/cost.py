@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 32
 WARP = 32
 _MICRO = 1e6
+_SECTORS_A_WAVEFRONT = 4
+_ISSUED = ("issue", "alu", "fma")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class Rates:
     l2_bytes_per_clock: float
     wavefronts_per_clock: float
     issue_per_clock: float
+    alu_per_clock: float
+    fma_per_clock: float
     special_per_clock: float
     tensor_flop_per_clock: float
 
@@ -41,7 +45,8 @@ class Rates:
 class Work:
     """A block's work, in means over the grid, and the launch's ``blocks``.
 
-    ``dram_bytes`` are the launch's: what it must move when every byte goes over once.
+    ``dram_bytes`` are the launch's: what it must move when every byte goes over once. ``alu``, ``fma`` and
+    ``local_sectors`` are 0 where the machine code is not known.
     """
 
     blocks: int
@@ -51,6 +56,9 @@ class Work:
     special: float
     tensor_flop: float
     dram_bytes: float
+    alu: float = 0.0
+    fma: float = 0.0
+    local_sectors: float = 0.0
 
 
 def busy_us(work: Work, target: str) -> dict[str, float]:
@@ -63,7 +71,10 @@ def busy_us(work: Work, target: str) -> dict[str, float]:
     clocks = {
         "shared": blocks * work.wavefronts / rates.wavefronts_per_clock,
         "issue": blocks * work.instructions / rates.issue_per_clock,
+        "alu": blocks * work.alu * WARP / rates.alu_per_clock,
+        "fma": blocks * work.fma * WARP / rates.fma_per_clock,
         "special": blocks * work.special * WARP / rates.special_per_clock,
+        "local": blocks * work.local_sectors / _SECTORS_A_WAVEFRONT / rates.wavefronts_per_clock,
         "tensor": blocks * work.tensor_flop / rates.tensor_flop_per_clock,
         "l2": work.blocks * work.sectors * SECTOR_BYTES / rates.l2_bytes_per_clock,
     }
@@ -73,8 +84,10 @@ def busy_us(work: Work, target: str) -> dict[str, float]:
 
 
 def estimate_us(busy: Mapping[str, float]) -> float:
-    """One figure for a launch: resources overlap in part."""
-    return math.sqrt(sum(time * time for time in busy.values()))
+    """One figure for a launch: resources overlap in part. What is issued to a pipe is issued: the longer counts."""
+    issued = max((busy.get(name, 0.0) for name in _ISSUED), default=0.0)
+    others = (time for name, time in busy.items() if name not in _ISSUED)
+    return math.sqrt(issued * issued + sum(time * time for time in others))
 
 
 def bound(busy: Mapping[str, float]) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from matrix.code import ptx as ptx_text
 from matrix.code.occupancy import UnknownTargetError, target_limits
+from matrix.memory import anchors
 from matrix.memory.accesses import Kind
 from matrix.memory.blocks import prepare
 from matrix.memory.cost import Work, busy_us, multiprocessors
@@ -27,6 +28,7 @@ from matrix.memory.executed import executed, runs, tcgen05_work
 from matrix.memory.figures import instruction_figures
 from matrix.memory.launch import parameters, sample, spread_sample, tensor_bytes
 from matrix.memory.machine import Machine
+from matrix.memory.machine_code import machine_work
 from matrix.memory.parsing import parse
 from matrix.memory.pipe import add_passes
 from matrix.memory.reuse import L1, reuse
@@ -66,13 +68,29 @@ class MemoryEvidence:
     global_sectors_ideal: float
     global_bytes_used: float
     bulk_bytes: float
-    executed_instructions: float
+    executed_instructions: float  # of the PTX
     dram_bytes: float  # of the launch, were every byte of its tensors to go over once
     dram_read_bytes: float  # of these, what is read
     lanes_an_address: int
+    machine_instructions: float | None = None  # executed of the machine code; None where that is not known
+    local_sectors: float | None = None  # that spills load and store; likewise
     busy_us: dict[str, float] = field(default_factory=dict)
     lines: list[dict[str, float | int | str]] = field(default_factory=list)
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What ptxas made of the PTX.
+
+    ``resident`` blocks of ``shared_bytes`` share an SM and its L1 (:func:`matrix.code.occupancy.occupancy`; 0 where
+    it is not known); ``sass``: the machine code as :mod:`matrix.code.disassembler` writes it, by which instructions
+    count on each pipe and spills by what they move.
+    """
+
+    resident: int = 0
+    shared_bytes: int = 0
+    sass: str = ""
 
 
 def memory_evidence(
@@ -83,47 +101,56 @@ def memory_evidence(
     *,
     signature: Mapping[str, str] | None = None,
     threads: int = 0,
-    resident: int = 0,
-    shared_bytes: int = 0,
+    compiled: Compiled | None = None,
 ) -> MemoryEvidence:
     """Evaluate one launch. Raises ``ValueError`` where the text is no kernel or states no block size.
 
     ``signature`` gives the type of each argument that the compiled kernel takes, in order; without one every
-    argument is taken. ``threads`` are a block's, for PTX that does not say. ``resident`` blocks of ``shared_bytes``
-    share an SM and its L1 (:func:`matrix.code.occupancy.occupancy`): registers are not in the PTX, and without
-    ``resident`` only the threads count.
+    argument is taken. ``threads`` are a block's, for PTX that does not say. ``compiled`` is what PTX does not show;
+    without it an SM holds as many blocks as its threads allow, and instructions are the PTX's.
     """
+    compiled = compiled or Compiled()
     found = _evaluated(
         _TARGET.sub("", ptx), _encoded(list(arguments)), (*grid, 1, 1, 1)[:3], _encoded(signature), threads
     )
-    fetched = found.reuse.fetched(_cache(target, found.threads, resident, shared_bytes))
+    fetched = found.reuse.fetched(_cache(target, found.threads, compiled))
     bulk = _sum(found.figures, "sectors", {Kind.BULK_LOAD})
     stores = _sum(found.figures, "sectors", _STORES)
     read = found.once(bulk) + sum(found.once(count, number) for number, count in fetched.items())
     read = min(read, found.footprint)
+    machine = machine_work(compiled.sass, found.anchors, found.threads // WARP) if compiled.sass else None
     work = Work(
         blocks=found.sample.total,
         wavefronts=_sum(found.figures, "wavefronts") + found.threads // WARP,  # one a warp: matrix.memory.pipe
         sectors=sum(fetched.values()) + bulk + stores,
-        instructions=found.done.instructions,
-        special=found.done.special,
+        instructions=machine.instructions if machine else found.done.instructions,
+        special=machine.special if machine else found.done.special,
         tensor_flop=found.done.tensor_flop,
         dram_bytes=read + found.once(stores),
+        alu=machine.alu if machine else 0.0,
+        fma=machine.fma if machine else 0.0,
+        local_sectors=machine.local_sectors if machine else 0.0,
     )
-    about = _evidence(found.figures, work, sum(fetched.values()) + bulk, found.note)
-    lines = [dict(line) for line in found.lines]
-    return replace(about, dram_read_bytes=read, busy_us=busy_us(work, target), lines=lines)
+    about = _evidence(found, work, sum(fetched.values()) + bulk)
+    return replace(
+        about,
+        dram_read_bytes=read,
+        busy_us=busy_us(work, target),
+        lines=[dict(line) for line in found.lines],
+        machine_instructions=round(machine.instructions, 1) if machine else None,
+        local_sectors=round(machine.local_sectors, 2) if machine else None,
+    )
 
 
-def _cache(target: str, threads: int, resident: int, shared_bytes: int) -> L1:
+def _cache(target: str, threads: int, compiled: Compiled) -> L1:
     """The L1 of one of a target's SMs; of a target without limits, what an H200's is."""
     try:
         limits = target_limits(target)
     except UnknownTargetError:
         limits = target_limits("sm_90")
-    held = resident or max(1, min(limits.warps * WARP // threads, limits.blocks))
+    held = compiled.resident or max(1, min(limits.warps * WARP // threads, limits.blocks))
     return L1(
-        free_bytes=max(0, limits.unified_cache - held * (shared_bytes + limits.shared_reserved_per_block)),
+        free_bytes=max(0, limits.unified_cache - held * (compiled.shared_bytes + limits.shared_reserved_per_block)),
         resident=held,
         multiprocessors=multiprocessors(target) or multiprocessors("sm_90") or 1,
     )
@@ -145,6 +172,7 @@ class _Evaluated:
     lines: list[dict[str, float | int | str]]
     reuse: Reuse
     done: Executed
+    anchors: Mapping[str, float]
     sample: Sample
     threads: int
     storage_bytes: Mapping[int, int]
@@ -183,6 +211,7 @@ def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signa
         figures=figures,
         lines=_lines(figures),
         reuse=asked,
+        anchors=anchors.executions(program, ran),
         done=executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx))),
         sample=blocks,
         threads=block,
@@ -192,7 +221,8 @@ def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signa
     )
 
 
-def _evidence(figures: Sequence[InstructionFigures], work: Work, fetched: float, note: str) -> MemoryEvidence:
+def _evidence(found: _Evaluated, work: Work, fetched: float) -> MemoryEvidence:
+    figures = found.figures
     requests = _sum([one for one in figures if one.kind not in _NO_ACCESS], "requests")
     # What every layout takes counts on both sides: shuffles, operands of matrix instructions, a warp's own.
     ideal = work.wavefronts - sum(one.wavefronts - one.wavefronts_ideal for one in figures)
@@ -207,11 +237,11 @@ def _evidence(figures: Sequence[InstructionFigures], work: Work, fetched: float,
         global_sectors_ideal=round(_sum(figures, "sectors_ideal"), 2),
         global_bytes_used=round(_sum(figures, "bytes_used"), 2),
         bulk_bytes=round(_sum(figures, "bulk_bytes"), 2),
-        executed_instructions=round(work.instructions, 1),
+        executed_instructions=round(found.done.instructions, 1),
         dram_bytes=work.dram_bytes,
         dram_read_bytes=0.0,
         lanes_an_address=max((one.lanes_an_address for one in figures), default=0),
-        note=note,
+        note=found.note,
     )
 
 

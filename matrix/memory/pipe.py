@@ -34,14 +34,20 @@ _FROM_INDICES = ("mov", "add", "sub", "mul", "mad", "and", "or", "xor", "shl", "
 
 def add_passes(figures: dict[int, InstructionFigures], program: Program, runs: Mapping[int, Run]) -> None:
     """Add to, or make, the figures of every instruction that passes the pipe; ``runs`` are by basic block."""
-    writers: dict[str, list[Instruction]] = {}
-    for instruction in program.instructions:
-        for name in instruction.results:
-            writers.setdefault(name, []).append(instruction)
+    writers = writers_of(program)
     for start, run in runs.items():
         for instruction in program.instructions[start : run.end]:
             if not program.unread.issuperset(instruction.results or ("",)):
                 _add(figures, instruction, run.warps, writers)
+
+
+def writers_of(program: Program) -> dict[str, list[Instruction]]:
+    """The instructions that write each register."""
+    found: dict[str, list[Instruction]] = {}
+    for instruction in program.instructions:
+        for name in instruction.results:
+            found.setdefault(name, []).append(instruction)
+    return found
 
 
 def _add(
@@ -54,7 +60,7 @@ def _add(
     if access is not None and (access.kind in SHARED or access.kind is Kind.ASYNC_COPY):
         found = figures.setdefault(instruction.index, new_figures(instruction, access.kind, access.width))
         passes = warps if access.kind is Kind.ASYNC_COPY else max(0.0, warps - found.requests)
-    elif op.startswith("shfl") and not _is_uniform(instruction, writers):
+    elif op.startswith("shfl") and not is_uniform(instruction, writers):
         found = figures.setdefault(instruction.index, new_figures(instruction, Kind.SHUFFLE, 4))
         passes = found.requests = warps
     elif op.startswith("wgmma.mma"):
@@ -76,7 +82,7 @@ def operand_bytes(op: str, *, first: bool) -> int:
     return (rows * first + columns) * _ROW_BYTES
 
 
-def _is_uniform(instruction: Instruction, writers: Mapping[str, list[Instruction]]) -> bool:
+def is_uniform(instruction: Instruction, writers: Mapping[str, list[Instruction]]) -> bool:
     """Whether a shuffle hands every lane one lane's value of something that thread and block indices decide."""
     if ".idx." not in instruction.op or instruction.operands[2][0] == "%":
         return False

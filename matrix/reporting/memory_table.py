@@ -41,8 +41,16 @@ def _figures(facts: KernelFacts) -> list[str]:
         f"shared wavefronts a block: {shared}",
         f"global sectors a block: {sectors} ({facts.global_sectors_ideal:.0f} would do)",
         f"bulk copies a block: {facts.bulk_bytes:.0f} bytes",
+        f"warp instructions a block: {_instructions(facts)}",
         f"unknown: {facts.memory_unknown:.1%} of requests{note}",
     ]
+
+
+def _instructions(facts: KernelFacts) -> str:
+    if facts.machine_instructions is None:
+        return f"{facts.executed_instructions or 0:.0f} of the PTX"
+    spills = f"; spills move {facts.local_sectors:.0f} sectors" if facts.local_sectors else ""
+    return f"{facts.machine_instructions:.0f}{spills}"
 
 
 def table(lines: Sequence[Mapping[str, float | int | str]]) -> list[str]:

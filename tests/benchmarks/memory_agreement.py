@@ -13,21 +13,24 @@ The second form asks that of a run of the matrix, by the times that it measured 
 from __future__ import annotations
 
 import argparse
+import base64
 import csv
 import itertools
 import json
 import os
 import statistics
+import zlib
 from collections import Counter, defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matrix.code import cubin, disassembler
 from matrix.judging import traffic
 from matrix.judging.thresholds import Thresholds
 from matrix.memory.cost import bound, estimate_us
-from matrix.memory.evidence import MemoryEvidence, memory_evidence
+from matrix.memory.evidence import Compiled, MemoryEvidence, memory_evidence
 from matrix.records import Role
 from matrix.resources import sample_folder
 from matrix.storage.runfolder import load
@@ -101,11 +104,29 @@ def main() -> None:
 
 
 def _counted(folders: Iterable[Path]) -> Iterator[str]:
-    launches = [launch for folder in folders for launch in kept(folder)]
+    launches = with_code([launch for folder in folders for launch in kept(folder)])
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = list(pool.map(row, launches, chunksize=4))
     yield from summary(rows)
     yield from ("", *directions(rows), "", *kernels(rows), "")
+
+
+def with_code(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each launch with the text of its machine code, where that was kept."""
+    by_target: dict[str, list[int]] = defaultdict(list)
+    for place, launch in enumerate(launches):
+        if launch.get("cubin"):
+            by_target[launch["target"]].append(place)
+    found = list(launches)
+    for target, places in by_target.items():
+        codes = [_code(launches[place]) for place in places]
+        for place, text in zip(places, disassembler.disassemble(codes, target)):
+            found[place] = {**launches[place], "cubin": "", "sass": text}
+    return found
+
+
+def _code(launch: Mapping[str, Any]) -> bytes:
+    return cubin.function(zlib.decompress(base64.b64decode(launch["cubin"])), launch["kernel"]).text
 
 
 def kept(folder: Path) -> Iterator[dict[str, Any]]:
@@ -191,8 +212,11 @@ def row(launch: dict[str, Any]) -> Row:
             launch["target"],
             signature=launch["signature"],
             threads=32 * launch["num_warps"],
-            resident=int(measured.get("resident", 0)),
-            shared_bytes=int(measured.get("shared_bytes", 0)),
+            compiled=Compiled(
+                resident=int(measured.get("resident", 0)),
+                shared_bytes=int(measured.get("shared_bytes", 0)),
+                sass=launch.get("sass", ""),
+            ),
         )
     except ValueError as error:
         return Row(**about, unknown=1.0, note=str(error), predicted={}, measured=measured, bound="")
@@ -211,7 +235,7 @@ def _predicted(found: MemoryEvidence, grid: Sequence[int]) -> dict[str, float]:
         "l2_write": (found.global_store_sectors - atomic) * blocks,
         "dram_read": found.dram_read_bytes,
         "dram_write": found.dram_bytes - found.dram_read_bytes,
-        "instructions": found.executed_instructions * blocks,
+        "instructions": (found.machine_instructions or found.executed_instructions) * blocks,
         "us": estimate_us(found.busy_us),
     }
 

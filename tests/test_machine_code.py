@@ -1,0 +1,92 @@
+"""What warps execute of the machine code: loops weighed by what is known of the PTX, pipes, spills."""
+
+from __future__ import annotations
+
+import pytest
+import recorded
+from ptx_kernel import ADDRESS, TID, evaluated, number, tensor
+
+from matrix.code.evidence import kernel_facts_batch
+from matrix.memory.machine_code import machine_work
+
+STRAIGHT = """
+    S2R R0, SR_TID.X
+    IMAD.WIDE R2, R0, 0x4, R4
+    LDG.E R6, desc[UR4][R2.64]
+    FADD R6, R6, 1
+    MUFU.EX2 R6, R6
+    STG.E desc[UR4][R2.64], R6
+    EXIT
+.L_1:
+    BRA .L_1
+    NOP
+"""
+LOOP = """
+    S2R R0, SR_TID.X
+.L_1:
+    LDG.E R6, desc[UR4][R2.64]
+    LDG.E R7, desc[UR4][R2.64+0x4]
+    IADD3 R2, P0, R2, 0x8, RZ
+    ISETP.NE.AND P0, PT, R2, R9, PT
+    @P0 BRA .L_1
+.L_2:
+    LDG.E R6, desc[UR4][R2.64]
+    ISETP.NE.AND P0, PT, R2, R9, PT
+    @P0 BRA .L_2
+    STG.E desc[UR4][R2.64], R6
+    EXIT
+"""
+
+
+def test_straight_code_is_run_once_by_every_warp() -> None:
+    found = machine_work(STRAIGHT, {"LDG": 4.0, "STG": 4.0}, warps=4)
+    assert found is not None
+    assert (found.instructions, found.alu, found.fma, found.special) == (4 * 7, 0, 4 * 2, 4)
+    assert found.local_sectors == 0
+
+
+def test_loops_are_gone_through_as_often_as_their_loads_say() -> None:
+    """Unrolled by two, with a remainder: 20 loads a warp were 9 rounds and 2, or any other way that adds up to 20."""
+    found = machine_work(LOOP, {"LDG": 40.0, "STG": 2.0}, warps=2)
+    assert found is not None
+    assert found.instructions == pytest.approx(2 * 3 + 40 / 2 * 5, rel=0.25)
+    assert found.alu == pytest.approx(40, rel=0.25)
+
+
+@pytest.mark.parametrize("executions", [{"LDG": 400.0, "STG": 4.0}, {"LDG": 4.0, "STG": 4.0, "BAR": 8.0}])
+def test_code_that_does_not_what_the_ptx_does_says_nothing(executions: dict[str, float]) -> None:
+    assert machine_work(STRAIGHT, executions, warps=4) is None
+
+
+def test_nothing_is_said_of_no_code() -> None:
+    assert machine_work("", {}, warps=4) is None
+
+
+def test_what_spills_move() -> None:
+    """A warp's register is 128 bytes, four sectors; two together eight."""
+    spilling = STRAIGHT.replace("FADD R6, R6, 1", "STL [R1], R6\n    STL.64 [R1+0x8], R8\n    LDL R6, [R1]")
+    found = machine_work(spilling, {"LDG": 4.0, "STG": 4.0}, warps=4)
+    assert found is not None
+    assert found.local_sectors == 4 * (4 + 8 + 4)
+
+
+def test_the_machine_code_decides_what_is_issued() -> None:
+    body = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];\nst.global.b32 [%rd3], %r2;"
+    by_ptx, by_code = evaluated(body), evaluated(body, sass=STRAIGHT)
+    assert by_ptx.machine_instructions is None
+    assert (by_code.machine_instructions, by_code.local_sectors) == (7, 0)
+    assert by_code.executed_instructions == by_ptx.executed_instructions == 8
+    assert set(by_code.busy_us) - set(by_ptx.busy_us) == {"fma", "special"}
+
+
+def test_real_machine_code_without_loops() -> None:
+    """Every warp executes all of it once, but for the padding behind the last branch to itself."""
+    given = {"arguments": [tensor("x"), tensor("y"), tensor("o"), number(1 << 20)], "grid": [1024, 1, 1]}
+    signature = {"x": "*fp32", "y": "*fp32", "o": "*fp32", "n": "i32"}
+    kernel = {**recorded.kernel("3.9.0/sm_90/add"), **given, "signature": signature}
+    (found,) = kernel_facts_batch([kernel], recorded.read, "sm_90")
+    assert found.facts is not None
+    written = [line for line in found.sass.splitlines() if line[:1] == " " and "NOP" not in line]
+    assert "BRA" in written[-1]
+    assert found.facts.machine_instructions == kernel["num_warps"] * (len(written) - 1)
+    assert found.facts.local_sectors == 0
