@@ -70,7 +70,9 @@ class ArmPairs:
             if record.role is Role.CANDIDATE:  # of several measurements of one cell the last one counts
                 place = (record.baseline, record.environment, record.case, record.target, record.params)
                 self._places[place] = measurement
-        self._floors = noise_floors(arm for arms in self._arms.values() for arm in arms.values())
+        # In one order, whoever's records come first: sums of floating-point numbers depend on it.
+        ordered = [arm for key in sorted(self._arms) for arm in self._arms[key].values()]
+        self.floors = noise_floors(ordered)
         self._launch_floors = _launch_floors(self._arms.values())
 
     def find(self, baseline: str, candidate: str, *, case: str, target: str, params: str) -> ArmPair | None:
@@ -85,7 +87,7 @@ class ArmPairs:
         one, other = arms.get((Role.BASELINE, measurement.baseline)), arms[Role.CANDIDATE, candidate]
         if one is None:
             return None
-        floor = self._floors.get((measurement.run_id, measurement.gpu_uuid))
+        floor = self.floors.get((measurement.run_id, measurement.gpu_uuid))
         allowed = floor.p95 if floor else 0.0
         launches = self._launch_floors.get((measurement.run_id, measurement.gpu_uuid), 0.0)
         straight = ArmPair(

@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.errors import UsageError
+from matrix.judging.columns import newest
 from matrix.judging.decision import exit_code
 from matrix.judging.expectations import read_expectations
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import Tables, judge_tables
 from matrix.judging.releases import release_expectations
 from matrix.judging.waivers import waive
 from matrix.storage.runfolder import load_all
+from matrix.storage.store import joined_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -52,39 +54,48 @@ def judge_again(
     runs = load_all(run_dirs, judged=False)
     known = {name: entry for run in runs for name, entry in run.environments.items()}
     names = {name: _full_id(name, known) for name in (baseline, *candidates)}
+    candidate_ids = list(dict.fromkeys(names[name] for name in candidates))
+    if names[baseline] in candidate_ids:
+        raise UsageError(f"baseline and candidate are both {names[baseline]}", hint="name two environments")
     expectations = {
         case["name"]: (*read_expectations(case["expectations"], case=case["name"]), *release_expectations())
         for run in runs
         for case in run.meta["cases"]
     }
-    cells = [cell for run in runs for cell in run.cells]
-    kernels = list({(k.cell_id, k.kernel, k.index): k for run in runs for k in run.kernels}.values())
-    timings = [arm for run in runs for arm in run.timings]
-    dimensions = list({(d.cell_id, d.dimension): d for run in runs for d in run.dimensions}.values())
-    judged = judge(
-        cells,
-        kernels,
+    tables = _tables(runs)
+    judged = judge_tables(
+        tables,
         run_id=runs[-1].run_id,
         baseline=names[baseline],
-        candidates=[names[name] for name in candidates],
+        candidates=candidate_ids,
         expectations=expectations,
         thresholds=thresholds,
-        timings=timings,
-        dimensions=dimensions,
     )
-    verdicts = waive(judged, waivers)
-    request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": list(names.values())[1:]}
+    verdicts = waive(judged, waivers) if waivers else judged
+    request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": candidate_ids}
     meta = {**runs[-1].meta, "environments": list(known.values()), "request": request, **_whereabouts(runs, known)}
     merged = replace(
         runs[-1],
         meta=meta,
-        cells=cells,
-        kernels=kernels,
+        cells=tables.cells,
+        kernels=tables.kernels,
         verdicts=verdicts,
-        dimensions=dimensions,
-        timings=timings,
+        dimensions=tables.dimensions,
+        timings=tables.timings,
     )
     return merged, exit_code(verdicts)
+
+
+def _tables(runs: Sequence[RunFolder]) -> Tables:
+    """All runs' tables, oldest first; of a kernel or a dimension that several hold, the newest."""
+    kernels = joined_rows([run.kernels for run in runs])
+    dimensions = joined_rows([run.dimensions for run in runs])
+    return Tables(
+        cells=joined_rows([run.cells for run in runs]),
+        kernels=kernels.of(newest(kernels.table, ["cell_id", "kernel", "index"])),
+        timings=joined_rows([run.timings for run in runs]),
+        dimensions=dimensions.of(newest(dimensions.table, ["cell_id", "dimension"])),
+    )
 
 
 def _whereabouts(runs: Sequence[RunFolder], environments: Iterable[str]) -> dict[str, Any]:

@@ -15,19 +15,26 @@ too many, no timing of that comparison decides (matrix.judging.distrust).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from matrix.errors import ExitCode
-from matrix.judging.distrust import believed, contradictions, distrust
+from matrix.judging.distrust import CALLED, NONE_QUIET, TESTED, Quiet, believed, contradictions, distrust
 from matrix.judging.findings import REGRESSIONS, findings
 from matrix.judging.outcomes import FAILING_IN_BOTH
+from matrix.model import Stage
 from matrix.records import Verdict
+from matrix.storage.store import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from matrix.judging.distrust import Comparison
     from matrix.judging.findings import Finding
     from matrix.records import VerdictRecord
 
@@ -67,14 +74,35 @@ def by_candidate(rows: Sequence[VerdictRecord]) -> dict[str, Summary]:
 
 
 def exit_code(rows: Sequence[VerdictRecord]) -> ExitCode:
-    standing = _standing(rows)
-    left = deciding(rows)
+    loud, quiet = _apart(rows) if isinstance(rows, Rows) else (rows, NONE_QUIET)
+    standing = _standing(loud)
+    left = believed(standing, quiet)
     verdicts = {row.verdict for row in left}
     if verdicts & REGRESSIONS:
         return ExitCode.REGRESSED
     if len(left) < len(standing):
         return ExitCode.INCOMPLETE
     return ExitCode.INCOMPLETE if not rows or verdicts & _UNDECIDED else ExitCode.CLEAN
+
+
+def _apart(rows: Rows[VerdictRecord]) -> tuple[list[VerdictRecord], dict[Comparison, Quiet]]:
+    """Of a night's many rows those that may decide, by their verdicts or as contradicted controls; how many others
+    were timed.
+    """
+    table = rows.table
+    loud = pc.or_(
+        pc.is_in(table["verdict"], pa.array(map(str, REGRESSIONS | _UNDECIDED))),
+        pc.is_in(table["speed"], pa.array(map(str, CALLED))),
+    )
+    timed = pc.and_(pc.equal(table["stage"], str(Stage.TIMING)), pc.is_in(table["speed"], pa.array(map(str, TESTED))))
+    keys = ["run_id", "baseline", "candidate", "negative_control"]
+    counted = table.filter(pc.and_not(timed, loud)).group_by(keys).aggregate([([], "count_all")])
+    quiet: dict[Comparison, Quiet] = defaultdict(Quiet)
+    for *comparison, own, count in zip(*(counted[name].to_pylist() for name in (*keys, "count_all")), strict=True):
+        name: Comparison = tuple(comparison)
+        known = quiet[name]
+        quiet[name] = known._replace(**{"controls" if own else "others": count})
+    return rows.taken(np.flatnonzero(loud.to_numpy()).tolist()), quiet
 
 
 def _standing(rows: Sequence[VerdictRecord]) -> Sequence[VerdictRecord]:

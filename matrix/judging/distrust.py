@@ -17,19 +17,31 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.judging.speed import Speed
 from matrix.model import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from matrix.records import VerdictRecord
 
-_CALLED = (Speed.SLOWER, Speed.FASTER)
-_TESTED = (*_CALLED, Speed.EQUIVALENT, Speed.UNDECIDED)
+    Comparison = tuple[str, str, str]  # run, baseline, candidate
+
+CALLED = (Speed.SLOWER, Speed.FASTER)
+TESTED = (*CALLED, Speed.EQUIVALENT, Speed.UNDECIDED)
 _NAMED = 3
+
+
+class Quiet(NamedTuple):
+    """Timed cells that nothing was called of, by number: negative controls, and others."""
+
+    controls: int = 0
+    others: int = 0
+
+
+NONE_QUIET: Mapping[Comparison, Quiet] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,26 +82,29 @@ class Controls:
         return f"{text}. Something beside the kernels moved: these timings cannot be trusted"
 
 
-def controls(rows: Iterable[VerdictRecord]) -> Controls:
-    """Of the rows of one comparison."""
-    timed = [row for row in rows if row.stage == Stage.TIMING and row.speed in _TESTED]
+def controls(rows: Iterable[VerdictRecord], quiet: Quiet | None = None) -> Controls:
+    """Of the rows of one comparison; ``quiet`` are those that are not among them."""
+    timed = [row for row in rows if row.stage == Stage.TIMING and row.speed in TESTED]
     own = [row for row in timed if row.negative_control]
     others = [row for row in timed if not row.negative_control]
+    quiet = quiet or Quiet()
     return Controls(
-        tested=len(own),
-        contradicted=tuple(row for row in own if row.speed in _CALLED),
-        others=len(others),
-        called=sum(row.speed in _CALLED for row in others),
+        tested=len(own) + quiet.controls,
+        contradicted=tuple(row for row in own if row.speed in CALLED),
+        others=len(others) + quiet.others,
+        called=sum(row.speed in CALLED for row in others),
         promised=_promised(timed),
     )
 
 
-def by_comparison(rows: Iterable[VerdictRecord]) -> list[tuple[list[VerdictRecord], Controls]]:
+def by_comparison(
+    rows: Iterable[VerdictRecord], quiet: Mapping[Comparison, Quiet] = NONE_QUIET
+) -> list[tuple[list[VerdictRecord], Controls]]:
     """The rows of each comparison with its controls."""
-    found: dict[tuple[str, str, str], list[VerdictRecord]] = defaultdict(list)
+    found: dict[Comparison, list[VerdictRecord]] = defaultdict(list)
     for row in rows:
         found[row.run_id, row.baseline, row.candidate].append(row)
-    return [(members, controls(members)) for members in found.values()]
+    return [(members, controls(members, quiet.get(name))) for name, members in found.items()]
 
 
 def distrust(rows: Sequence[VerdictRecord]) -> str:
@@ -103,10 +118,10 @@ def contradictions(rows: Sequence[VerdictRecord]) -> str:
     return ". ".join(dict.fromkeys(told))
 
 
-def believed(rows: Sequence[VerdictRecord]) -> list[VerdictRecord]:
+def believed(rows: Sequence[VerdictRecord], quiet: Mapping[Comparison, Quiet] = NONE_QUIET) -> list[VerdictRecord]:
     """The rows that nothing speaks against: no contradicted one, and no timing of a comparison with broken promises."""
     left: list[VerdictRecord] = []
-    for members, found in by_comparison(rows):
+    for members, found in by_comparison(rows, quiet):
         denied = {id(row) for row in found.contradicted}
         left += [row for row in members if id(row) not in denied and not (found.broken and row.stage == Stage.TIMING)]
     return left

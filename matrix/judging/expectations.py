@@ -53,9 +53,9 @@ def holds(expect: Expect, cell: CellRecord, *, stage: str = "") -> bool:
     return _has_params(cell.params, expect.params) and _in_versions(expect.triton, cell.triton_version)
 
 
-def concerns(expect: Expect, version: str) -> bool:
-    """Whether ``expect`` speaks about this release of Triton at all."""
-    return _in_versions(expect.triton, version)
+def concerns(triton: str, version: str) -> bool:
+    """Whether an expectation of these releases speaks about this one at all."""
+    return _in_versions(triton, version)
 
 
 def met(expectations: Sequence[Expect], cell: CellRecord, *, stage: str = "", outcome: str = "") -> Expect | None:

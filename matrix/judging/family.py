@@ -32,14 +32,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from matrix.records import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from matrix.judging.thresholds import Thresholds
 
     Floats: TypeAlias = NDArray[np.float64]
-
-T = TypeVar("T")
 
 METHOD = "paired log-ratios by block and process, two one-sided t-tests, Benjamini-Hochberg over the comparison"
 METHOD_VERSION = 2
@@ -100,33 +98,55 @@ class Tested:
         return Decision.FASTER if self.high < 1 else Decision.SAME
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The timed cells of one comparison as columns, NaN for what is not known; ``ratio`` is candidate over baseline."""
+
+    ratio: Floats
+    standard_error: Floats
+    cycles_ratio: Floats
+    cycles_error: Floats
+    blocks: Floats
+    looks: Floats
+    alpha: Floats
+    floor: Floats
+    noise: Sequence[NoiseFloor | None]
+
+    @classmethod
+    def of(cls, pairs: Sequence[ArmPair]) -> Measured:
+        names = ("ratio", "standard_error", "cycles_ratio", "cycles_error", "blocks", "looks", "alpha")
+        columns = {name: _column([getattr(pair.candidate, name) for pair in pairs]) for name in names}
+        return cls(**columns, floor=_column([pair.floor for pair in pairs]), noise=[pair.noise for pair in pairs])
+
+
 def examine(pairs: Sequence[ArmPair], thresholds: Thresholds) -> list[Tested]:
     """Every pair of one comparison, in its order. Pairs whose figures are unusable do not belong here."""
-    return _Family(pairs, thresholds).rows() if pairs else []
+    return examine_columns(Measured.of(pairs), thresholds)
+
+
+def examine_columns(cells: Measured, thresholds: Thresholds) -> list[Tested]:
+    return _Family(cells, thresholds).rows() if len(cells.ratio) else []
 
 
 class _Family:
     """All cells of a comparison as columns. Ratios here are logarithms."""
 
-    def __init__(self, pairs: Sequence[ArmPair], thresholds: Thresholds) -> None:
-        arms = [pair.candidate for pair in pairs]
-        self._cells, self._rate = len(pairs), thresholds.false_discovery_rate
+    def __init__(self, cells: Measured, thresholds: Thresholds) -> None:
+        self._cells, self._rate = len(cells.ratio), thresholds.false_discovery_rate
         self._thresholds = thresholds
-        self._looks = _column(arms, lambda arm: arm.looks or 1)
-        self._alpha = _column(arms, lambda arm: arm.alpha)
-        self._floor = _column(pairs, lambda pair: pair.floor)
+        self._looks = np.where(cells.looks > 0, cells.looks, 1.0)
+        self._alpha, self._floor = cells.alpha, cells.floor
         self._allowed = np.maximum(math.log(thresholds.slower_ratio), 2 * self._floor)
-        self._estimate = _column(arms, lambda arm: math.log(arm.ratio) if arm.ratio else 0.0)
-        blocks = _column(arms, lambda arm: arm.blocks)
-        runs = {id(pair.noise): pair.noise for pair in pairs}
+        self._estimate = np.nan_to_num(_log(cells.ratio))
+        runs = {id(noise): noise for noise in cells.noise}
         known = {key: process_noise(noise, thresholds.process_noise) for key, noise in runs.items()}
-        noise = [known[id(pair.noise)] for pair in pairs]
-        self._process, own = _column(noise, lambda one: one.error), _column(noise, lambda one: one.freedom)
-        sampling = _column(arms, lambda arm: _error(arm.standard_error, arm.ratio, arm.blocks))
-        self._error, self._freedom = _added(sampling, blocks - 1, self._process, own)
-        self._cycles = _column(arms, lambda arm: math.log(arm.cycles_ratio) if arm.cycles_ratio else math.nan)
-        in_cycles = _column(arms, lambda arm: _error(arm.cycles_error, arm.cycles_ratio, arm.blocks))
-        self._cycles_error, self._cycles_freedom = _added(in_cycles, blocks - 1, self._process, own)
+        noise = [known[id(one)] for one in cells.noise]
+        self._process, own = _column([one.error for one in noise]), _column([one.freedom for one in noise])
+        sampling = _error(cells.standard_error, cells.ratio, cells.blocks)
+        self._error, self._freedom = _added(sampling, cells.blocks - 1, self._process, own)
+        self._cycles = _log(cells.cycles_ratio)
+        in_cycles = _error(cells.cycles_error, cells.cycles_ratio, cells.blocks)
+        self._cycles_error, self._cycles_freedom = _added(in_cycles, cells.blocks - 1, self._process, own)
 
     def rows(self) -> list[Tested]:
         reach = _quantile(self._freedom, 1 - self._alpha / self._looks / 2) * self._error
@@ -217,13 +237,18 @@ def process_noise(noise: NoiseFloor | None, prior: float) -> ProcessNoise:
     return ProcessNoise(error=math.sqrt((PRIOR_CELLS * prior**2 + cells * own) / freedom), freedom=freedom)
 
 
-def _column(rows: Sequence[T], value: Callable[[T], float]) -> Floats:
-    return np.array([value(row) for row in rows], dtype=np.float64)
+def _column(values: Sequence[float | None]) -> Floats:
+    return np.array(values, dtype=np.float64)  # None as NaN
 
 
-def _error(standard_error: float | None, ratio: float | None, blocks: int) -> float:
+def _log(ratio: Floats) -> Floats:
+    """NaN where there is no ratio."""
+    return np.log(np.where(ratio > 0, ratio, math.nan))
+
+
+def _error(standard_error: Floats, ratio: Floats, blocks: Floats) -> Floats:
     """Of the blocks' mean; infinite where too little was measured to have one."""
-    return math.inf if standard_error is None or not ratio or blocks < 2 else standard_error
+    return np.where(np.isnan(standard_error) | ~(ratio > 0) | (blocks < 2), math.inf, standard_error)
 
 
 def _added(one: Floats, freedom: Floats, other: Floats, other_freedom: Floats) -> tuple[Floats, Floats]:

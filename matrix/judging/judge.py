@@ -73,7 +73,6 @@ class Rules:
 
     expectations: Mapping[str, Sequence[Expect]]
     thresholds: Thresholds
-    pairs: ArmPairs
     timed: Mapping[Spot, TimedPair] = field(default_factory=dict)
 
 
@@ -94,26 +93,29 @@ def judge(  # noqa: PLR0913 - everything that a run knows
     Of several records of one cell and stage the last one counts. A candidate that nobody ran, with nothing
     on the baseline's side either, still gets one incomplete row.
     """
-    arms = _arms((baseline, *candidates), cells, kernels, dimensions)
-    rules = Rules(expectations=expectations, thresholds=_one_object(thresholds), pairs=ArmPairs(timings))
+    arms = arms_of((baseline, *candidates), cells, kernels, dimensions)
+    pairs = ArmPairs(timings)
+    rules = Rules(expectations=expectations, thresholds=one_object(thresholds))
     rows: list[VerdictRecord] = []
     for candidate in candidates:
         place = Place(run_id=run_id, baseline=baseline, candidate=candidate)
-        rows += _candidate_rows(place, arms[baseline], arms[candidate], rules)
+        sides = arms[baseline], arms[candidate]
+        spots = _spots(*sides)
+        rows += judge_spots(place, sides, spots, replace(rules, timed=timed_pairs(place, spots, pairs, thresholds)))
     return number(rows)
 
 
 @functools.lru_cache(maxsize=16)
-def _one_object(thresholds: Thresholds) -> Thresholds:
+def one_object(thresholds: Thresholds) -> Thresholds:
     """What is compared by the same thresholds is remembered by that object (matrix.judging.kernel_pairs)."""
     return thresholds
 
 
-def _candidate_rows(place: Place, baseline: Arm, candidate: Arm, rules: Rules) -> list[VerdictRecord]:
-    spots = _spots(baseline, candidate)
+def judge_spots(place: Place, arms: tuple[Arm, Arm], spots: Sequence[Spot], rules: Rules) -> list[VerdictRecord]:
+    """A row for each of these spots; one that nothing was run where there is none."""
+    baseline, candidate = arms
     if not spots:
-        return [_row(place, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
-    rules = replace(rules, timed=_timed(place, spots, rules))
+        return [verdict_row(place, Spot("", CPU, "", Stage.IMPORT), _nothing_run(), None, None)]
     rows = []
     foreseen: dict[str, Sequence[Expect]] = {}
     for spot in spots:
@@ -123,43 +125,43 @@ def _candidate_rows(place: Place, baseline: Arm, candidate: Arm, rules: Rules) -
         expectations = foreseen[spot.case]
         if spot.stage != Stage.TIMING:
             judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds)
-            rows.append(_row(place, spot, judgement, one, other))
+            rows.append(verdict_row(place, spot, judgement, one, other))
             continue
         speed = _speed(spot, rules)
         judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds, speed=speed)
         if not one.outcome is other.outcome is Outcome.PASSED:
             speed = _untimed(judgement)
         unchanged = _unchanged(baseline, candidate, spot)
-        rows.append(_row(place, spot, judgement, one, other, speed, unchanged=unchanged))
+        rows.append(verdict_row(place, spot, judgement, one, other, speed, unchanged=unchanged))
     return rows
 
 
 def _spots(baseline: Arm, candidate: Arm) -> list[Spot]:
     """Of both, in order; the baseline's own are put in order once for all candidates."""
     if not baseline.ordered:
-        baseline.ordered.extend(sorted(baseline.cells, key=_in_order))
+        baseline.ordered.extend(sorted(baseline.cells, key=in_order))
     if candidate.cells.keys() == baseline.cells.keys():
         return baseline.ordered
-    return sorted({*baseline.cells, *candidate.cells}, key=_in_order)
+    return sorted({*baseline.cells, *candidate.cells}, key=in_order)
 
 
 def _foreseen(expectations: Sequence[Expect], baseline: Arm, candidate: Arm) -> Sequence[Expect]:
     """Those that speak about one of the two releases: of what is known of releases, few do."""
     versions = baseline.versions | candidate.versions
-    return [each for each in expectations if any(concerns(each, version) for version in versions)]
+    return [each for each in expectations if any(concerns(each.triton, version) for version in versions)]
 
 
-def _timed(place: Place, spots: Sequence[Spot], rules: Rules) -> dict[Spot, TimedPair]:
+def timed_pairs(place: Place, spots: Sequence[Spot], pairs: ArmPairs, thresholds: Thresholds) -> dict[Spot, TimedPair]:
     """Every timed pair of this comparison; those without a problem are tested together."""
     found: dict[Spot, ArmPair] = {}
     for spot in spots:
         if spot.stage == Stage.TIMING:
             where = {"case": spot.case, "target": spot.target, "params": spot.params}
-            pair = rules.pairs.find(place.baseline, place.candidate, **where)
+            pair = pairs.find(place.baseline, place.candidate, **where)
             if pair is not None:
                 found[spot] = pair
     sound = [spot for spot, pair in found.items() if not problems_of(pair)]
-    tests = dict(zip(sound, examine([found[spot] for spot in sound], rules.thresholds), strict=True))
+    tests = dict(zip(sound, examine([found[spot] for spot in sound], thresholds), strict=True))
     return {spot: TimedPair(pair=pair, test=tests.get(spot)) for spot, pair in found.items()}
 
 
@@ -189,7 +191,7 @@ def _nothing_run() -> Judgement:
     return Judgement(verdict=Verdict.INCOMPLETE, changes=(change,))
 
 
-def _arms(
+def arms_of(
     names: Iterable[str],
     cells: Iterable[CellRecord],
     kernels: Iterable[KernelRecord],
@@ -235,7 +237,7 @@ def _new_side(arm: Arm, spot: Spot) -> Side:
     )
 
 
-def _row(
+def verdict_row(
     place: Place,
     spot: Spot,
     judgement: Judgement,
@@ -285,7 +287,7 @@ _TARGET_ORDER = (CPU, *(str(target) for target in Target))
 _STAGE_ORDER = tuple(str(stage) for stage in Stage)
 
 
-def _in_order(spot: Spot) -> tuple[str, int, int, str, str]:
+def in_order(spot: Spot) -> tuple[str, int, int, str, str]:
     stage = _STAGE_ORDER.index(spot.stage) if spot.stage in _STAGE_ORDER else len(_STAGE_ORDER)
     target = _TARGET_ORDER.index(spot.target) if spot.target in _TARGET_ORDER else len(_TARGET_ORDER)
     return spot.case, stage, target, spot.params, spot.target

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from matrix.case import Expect
+    from matrix.judging.kernel_pairs import KernelComparison
     from matrix.judging.speed import SpeedComparison
     from matrix.judging.thresholds import Thresholds
     from matrix.records import CellRecord, DimensionRecord, KernelRecord
@@ -115,7 +116,11 @@ def _judge_code(
             f"passed, but no kernel is recorded for the {lacking}",
             _GAP_SEVERITY,
         )
-    comparison = compare_kernels(baseline, candidate, thresholds)
+    return judge_comparison(compare_kernels(baseline, candidate, thresholds))
+
+
+def judge_comparison(comparison: KernelComparison) -> Judgement:
+    """What a comparison of all kernels of a cell means."""
     if comparison.changes:
         found = tuple(replace(change, stage=Stage.COMPILE) for change in comparison.changes)
         return Judgement(verdict=_direction_verdict(found), changes=found)

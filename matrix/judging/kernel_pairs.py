@@ -27,7 +27,11 @@ T = TypeVar("T")
 
 
 # What a launch hands to the driver beside the grid, with the default where a release does not name it.
-_LAUNCH_OPTIONS = {"cluster_dims": [1, 1, 1], "launch_cooperative_grid": False, "launch_pdl": False}
+_LAUNCH_OPTIONS: Mapping[str, object] = {
+    "cluster_dims": [1, 1, 1],
+    "launch_cooperative_grid": False,
+    "launch_pdl": False,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ def compare_kernels(
         one, other = baseline[0], candidate[0]
         slower = _in_compile_time(baseline, candidate, thresholds)
         if not slower and (one.kernel, one.config) == (other.kernel, other.config):
-            return _of_one(one.kernel, _ById(one.facts), _ById(other.facts), _ById(thresholds))
+            return compare_one(one.kernel, one.facts, other.facts, thresholds)
     before, after = _identified(baseline), _identified(candidate)
     if before.keys() == after.keys() and all(identical(before[key].facts, after[key].facts) for key in before):
         return KernelComparison(
@@ -56,6 +60,11 @@ def compare_kernels(
     found = _folded(pairs, thresholds) + _unmatched(gone, new)
     found += _in_compile_time((one for one, _ in pairs), (other for _, other in pairs), thresholds)
     return KernelComparison(identical=False, changes=tuple(sorted(found, key=_worst_first)))
+
+
+def compare_one(kernel: str, baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> KernelComparison:
+    """Of cells that launch one kernel, the same on both sides; compile time is not in it."""
+    return _of_one(kernel, _ById(baseline), _ById(candidate), _ById(thresholds))
 
 
 def matched(
@@ -106,8 +115,12 @@ def same_launches(baseline: Sequence[KernelRecord], candidate: Sequence[KernelRe
 
 
 def _geometry(record: KernelRecord) -> tuple[object, ...]:
-    options = (record.options.get(name, default) for name, default in _LAUNCH_OPTIONS.items())
-    return record.grid, record.num_warps, record.num_ctas, *options
+    return record.grid, record.num_warps, record.num_ctas, *launch_options(record.options)
+
+
+def launch_options(options: Mapping[str, object]) -> tuple[object, ...]:
+    """Those of a kernel's options that are part of its launch."""
+    return tuple(options.get(name, default) for name, default in _LAUNCH_OPTIONS.items())
 
 
 def _identified(records: Iterable[KernelRecord]) -> dict[Identity, KernelRecord]:

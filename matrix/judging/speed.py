@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from matrix.judging.changes import Change, Direction
 from matrix.judging.family import METHOD, METHOD_VERSION
@@ -152,7 +152,7 @@ def compare_speed(timed: TimedPair | None, pinned: TimedPair | None, thresholds:
     if test is None:
         change = _gap(SpeedReason.INVALID, f"no verdict on time: {problems_of(pair)}")
         return replace(_one(Verdict.INCOMPLETE, change), speed=Speed.INVALID)
-    in_time = _in_time(pair, test)
+    in_time = compare_time(test, Medians.of(pair))
     if pair.candidate.tuning is Tuning.RETUNED and pinned is not None and pinned.test is not None:
         in_time = _split(in_time, pinned.test)
     return _combined(in_time, _in_launch(pair, thresholds), _drift(pair))
@@ -169,10 +169,23 @@ def problems_of(pair: ArmPair) -> str:
     return "; ".join(f"{side}: {', '.join(arm.problems)}" for side, arm in sides if arm.problems)
 
 
-def _in_time(pair: ArmPair, test: Tested) -> SpeedComparison:
+class Medians(NamedTuple):
+    """Of a call in both arms, and what their ratio is in clock cycles where clocks were read."""
+
+    baseline_us: float
+    candidate_us: float
+    cycles_ratio: float | None
+
+    @classmethod
+    def of(cls, pair: ArmPair) -> Medians:
+        return cls(pair.baseline.median_us, pair.candidate.median_us, pair.candidate.cycles_ratio)
+
+
+def compare_time(test: Tested, medians: Medians) -> SpeedComparison:
+    """The time of a call alone: nothing of launches and tuning."""
     reason = _reason(test)
     speed, verdict, direction = _MEANINGS[reason]
-    return SpeedComparison(verdict=verdict, changes=(_moved(pair, test, reason, direction),), speed=speed, test=test)
+    return SpeedComparison(verdict=verdict, changes=(_moved(medians, test, reason, direction),), speed=speed, test=test)
 
 
 def _reason(test: Tested) -> SpeedReason:
@@ -216,25 +229,24 @@ _MEANINGS = {
 }
 
 
-def _moved(pair: ArmPair, test: Tested, reason: SpeedReason, direction: Direction) -> Change:
-    one, other = pair.baseline, pair.candidate
+def _moved(medians: Medians, test: Tested, reason: SpeedReason, direction: Direction) -> Change:
     text = f"time of a call {times(test.ratio)} ({times(test.low)} to {times(test.high)})"
-    text += f": {microseconds(one.median_us)} → {microseconds(other.median_us)}"
+    text += f": {microseconds(medians.baseline_us)} → {microseconds(medians.candidate_us)}"
     return Change(
         reason_code=reason,
         direction=direction,
         severity=_severity(reason, test.ratio),
-        text=text + _beside(pair, test, reason),
+        text=text + _beside(medians, test, reason),
         stage=Stage.TIMING,
-        baseline_value=one.median_us,
-        candidate_value=other.median_us,
+        baseline_value=medians.baseline_us,
+        candidate_value=medians.candidate_us,
     )
 
 
-def _beside(pair: ArmPair, test: Tested, reason: SpeedReason) -> str:
+def _beside(medians: Medians, test: Tested, reason: SpeedReason) -> str:
     """What else the sentence needs: the threshold, what could have been seen, what speaks against it."""
     say = _ASIDES.get(reason)
-    return say(pair, test) if say else ""
+    return say(medians, test) if say else ""
 
 
 def _could(test: Tested) -> str:
@@ -246,7 +258,7 @@ def _chance(test: Tested) -> str:
     return f"; of {test.cells} cells one may differ so by chance (q = {test.q_value:.2g})"
 
 
-_ASIDES: Mapping[SpeedReason, Callable[[ArmPair, Tested], str]] = {
+_ASIDES: Mapping[SpeedReason, Callable[[Medians, Tested], str]] = {
     SpeedReason.SLOWER_WITHIN_THRESHOLD: lambda _, test: f", within the threshold of {times(test.allowed)}",
     SpeedReason.FASTER_WITHIN_THRESHOLD: lambda _, test: f", within the threshold of {times(1 / test.allowed)}",
     SpeedReason.NOT_SLOWER: lambda _, test: (
@@ -254,7 +266,7 @@ _ASIDES: Mapping[SpeedReason, Callable[[ArmPair, Tested], str]] = {
     ),
     SpeedReason.TOO_NOISY: lambda _, test: _could(test),
     SpeedReason.AT_THRESHOLD: lambda _, test: f"; whether beyond the threshold of {times(test.allowed)} is open",
-    SpeedReason.CYCLES_DISAGREE: lambda pair, _: f"; in clock cycles {times(pair.candidate.cycles_ratio)}",
+    SpeedReason.CYCLES_DISAGREE: lambda medians, _: f"; in clock cycles {times(medians.cycles_ratio)}",
     SpeedReason.CHANCE: lambda _, test: _chance(test),
 }
 

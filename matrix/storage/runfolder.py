@@ -18,11 +18,11 @@ from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord,
 from matrix.storage.artifacts import Artifacts
 from matrix.storage.store import (
     SCHEMA_VERSION,
-    read_cells,
-    read_dimensions,
-    read_evidence,
+    arm_rows,
+    cell_rows,
+    dimension_rows,
+    kernel_rows,
     read_rounds,
-    read_timings,
     read_verdicts,
 )
 
@@ -115,11 +115,11 @@ def load(path: Path, *, judged: bool = True) -> RunFolder:
     return RunFolder(
         path=path,
         meta=_meta(path / "run.json"),
-        cells=read_cells(path),
-        kernels=read_evidence(path),
+        cells=cell_rows(path),
+        kernels=kernel_rows(path),
         verdicts=read_verdicts(path) if judged else (),
-        dimensions=read_dimensions(path),
-        timings=read_timings(path),
+        dimensions=dimension_rows(path),
+        timings=arm_rows(path),
     )
 
 

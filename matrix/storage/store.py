@@ -17,8 +17,9 @@ import dataclasses
 import datetime
 import functools
 import json
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,14 +43,14 @@ from matrix.records import (
 from matrix.storage.atomic import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
 R = TypeVar("R")
 
 SCHEMA_VERSION = 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
+COMPILER_STAGES = ("ttir", "ttgir", "llir", "ptx", "cubin")
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _TYPES = {"str": _TEXT, "int": _INT, "float": _FLOAT, "bool": pa.bool_(), "datetime": pa.timestamp("us", tz="UTC")}
@@ -72,6 +73,7 @@ def _schema(*fields: pa.Field) -> pa.Schema:
 
 _FLAT = ("seconds", "facts")
 _FACT_FIELDS = dataclasses.fields(KernelFacts)
+FACTS = tuple(field.name for field in _FACT_FIELDS)
 CELLS = _schema(*(_field(f) for f in dataclasses.fields(CellRecord)))
 VERDICTS = _schema(*(_field(f) for f in dataclasses.fields(VerdictRecord)))
 DIMENSIONS = _schema(*(_field(f) for f in dataclasses.fields(DimensionRecord)))
@@ -82,55 +84,125 @@ ASSEMBLIES = _schema(*(_field(f) for f in dataclasses.fields(AssemblyRecord)))
 EVIDENCE = _schema(
     *(_field(f) for f in dataclasses.fields(KernelRecord) if f.name not in _FLAT),
     *(_field(f) for f in dataclasses.fields(KernelFacts)),
-    *(pa.field(f"seconds_{stage}", _FLOAT, nullable=True) for stage in _STAGES),
+    *(pa.field(f"seconds_{stage}", _FLOAT, nullable=True) for stage in COMPILER_STAGES),
     pa.field("seconds_total", _FLOAT, nullable=True),
 )
 
 
 def write_cells(folder: Path, records: Sequence[CellRecord]) -> None:
-    _write(folder / "cells.parquet", CELLS, _columns_of(CellRecord, records))
+    _write(folder / "cells.parquet", _table(CELLS, _columns_of(CellRecord, records)))
 
 
 def write_verdicts(folder: Path, records: Sequence[VerdictRecord]) -> None:
-    _write(folder / "verdicts.parquet", VERDICTS, _columns_of(VerdictRecord, records))
+    rows = records if isinstance(records, Rows) else verdict_rows(records)
+    _write(folder / "verdicts.parquet", rows.table)
 
 
 def write_evidence(folder: Path, records: Sequence[KernelRecord]) -> None:
     columns = _columns_of(KernelRecord, records, _FLAT) | _columns_of(KernelFacts, [record.facts for record in records])
-    for stage in _STAGES:
+    for stage in COMPILER_STAGES:
         columns[f"seconds_{stage}"] = [record.seconds.get(stage) for record in records]
     columns["seconds_total"] = [sum(record.seconds.values()) if record.seconds else None for record in records]
-    _write(folder / "evidence.parquet", EVIDENCE, columns)
+    _write(folder / "evidence.parquet", _table(EVIDENCE, columns))
 
 
 def write_dimensions(folder: Path, records: Sequence[DimensionRecord]) -> None:
     """Like the timings and the rounds, only where there are any: a host without a GPU leaves no such table."""
     if records:
-        _write(folder / "dimensions.parquet", DIMENSIONS, _columns_of(DimensionRecord, records))
+        _write(folder / "dimensions.parquet", _table(DIMENSIONS, _columns_of(DimensionRecord, records)))
 
 
 def write_timings(folder: Path, records: Sequence[ArmRecord]) -> None:
     if records:
-        _write(folder / "timings.parquet", TIMINGS, _columns_of(ArmRecord, records))
+        _write(folder / "timings.parquet", _table(TIMINGS, _columns_of(ArmRecord, records)))
 
 
 def write_rounds(folder: Path, records: Sequence[RoundRecord]) -> None:
     if records:
-        _write(folder / "rounds.parquet", ROUNDS, _columns_of(RoundRecord, records))
+        _write(folder / "rounds.parquet", _table(ROUNDS, _columns_of(RoundRecord, records)))
 
 
 def write_counters(folder: Path, records: Sequence[CounterRecord]) -> None:
     if records:
-        _write(folder / "counters.parquet", COUNTERS, _columns_of(CounterRecord, records))
+        _write(folder / "counters.parquet", _table(COUNTERS, _columns_of(CounterRecord, records)))
 
 
 def write_assemblies(folder: Path, records: Sequence[AssemblyRecord]) -> None:
     if records:
-        _write(folder / "assemblies.parquet", ASSEMBLIES, _columns_of(AssemblyRecord, records))
+        _write(folder / "assemblies.parquet", _table(ASSEMBLIES, _columns_of(AssemblyRecord, records)))
+
+
+class Rows(Sequence[R]):
+    """The records of a table, made when they are first looked at: whoever goes by columns needs few of them."""
+
+    def __init__(self, table: pa.Table, make: Callable[[pa.Table], list[R]]) -> None:
+        self.table = table
+        self._make = make
+        self._made: list[R] | None = None
+
+    def taken(self, places: Sequence[int]) -> list[R]:
+        """The records at these places, in this order."""
+        return self._make(self.table.take(pa.array(places, pa.int64())))
+
+    def of(self, table: pa.Table) -> Rows[R]:
+        """Records of the same kind from another table."""
+        return Rows(table, self._make)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, place: int) -> R: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[R]: ...
+    def __getitem__(self, place: int | slice) -> R | list[R]:
+        return self._all()[place]
+
+    def _all(self) -> list[R]:
+        if self._made is None:
+            self._made = self._make(self.table)
+        return self._made
+
+
+def joined_rows(parts: Sequence[Sequence[R]]) -> Rows[R]:
+    """Of several tables that were read, one after the other."""
+    rows = [part for part in parts if isinstance(part, Rows)]
+    assert rows and len(rows) == len(parts), "made by hand, not read"
+    return rows[0].of(pa.concat_tables([part.table for part in rows]))
+
+
+def cell_rows(folder: Path) -> Rows[CellRecord]:
+    return Rows(_read(folder / "cells.parquet", CELLS), functools.partial(_records, CellRecord))
+
+
+def kernel_rows(folder: Path) -> Rows[KernelRecord]:
+    return Rows(_read(folder / "evidence.parquet", EVIDENCE), _kernels)
+
+
+def dimension_rows(folder: Path) -> Rows[DimensionRecord]:
+    """None where there is no such table; so are the arms."""
+    table = _read_if_there(folder / "dimensions.parquet", DIMENSIONS)
+    return Rows(table, functools.partial(_records, DimensionRecord))
+
+
+def arm_rows(folder: Path) -> Rows[ArmRecord]:
+    return Rows(_read_if_there(folder / "timings.parquet", TIMINGS), functools.partial(_records, ArmRecord))
+
+
+def verdict_rows(records: Sequence[VerdictRecord]) -> Rows[VerdictRecord]:
+    """As they would be read back."""
+    return verdict_table(_table(VERDICTS, _columns_of(VerdictRecord, records)))
+
+
+def verdict_table(table: pa.Table) -> Rows[VerdictRecord]:
+    return Rows(table, functools.partial(_records, VerdictRecord))
 
 
 def read_cells(folder: Path) -> list[CellRecord]:
-    return _records(CellRecord, _read(folder / "cells.parquet", CELLS))
+    return list(cell_rows(folder))
 
 
 def read_verdicts(folder: Path) -> list[VerdictRecord]:
@@ -144,11 +216,19 @@ def read_verdicts(folder: Path) -> list[VerdictRecord]:
 
 
 def read_evidence(folder: Path) -> list[KernelRecord]:
-    table = _read(folder / "evidence.parquet", EVIDENCE)
-    seconds = zip(*(table.column(f"seconds_{stage}").to_pylist() for stage in _STAGES), strict=True)
-    spent = [{stage: value for stage, value in zip(_STAGES, row) if value is not None} for row in seconds]
+    return list(kernel_rows(folder))
+
+
+def _kernels(table: pa.Table) -> list[KernelRecord]:
+    seconds = zip(*(table.column(f"seconds_{stage}").to_pylist() for stage in COMPILER_STAGES), strict=True)
+    spent = [{stage: value for stage, value in zip(COMPILER_STAGES, row) if value is not None} for row in seconds]
+    return _records(KernelRecord, table, seconds=spent, facts=facts_of(table))
+
+
+def facts_of(table: pa.Table) -> list[KernelFacts]:
+    """What the code of each row of an evidence table shows; equal code is one object."""
     rows = zip(*(_plain(table.column(field.name)) for field in _FACT_FIELDS), strict=True)
-    return _records(KernelRecord, table, seconds=spent, facts=[_facts(*row) for row in rows])
+    return [_facts(*row) for row in rows]
 
 
 # Code that did not change is one object over all runs that are read, so that it is compared once.
@@ -162,11 +242,11 @@ def _facts(*row: Any) -> KernelFacts:
 
 def read_dimensions(folder: Path) -> list[DimensionRecord]:
     """The rows, none where there is no such table; so do the timings and the rounds."""
-    return _records_if_there(DimensionRecord, folder / "dimensions.parquet", DIMENSIONS)
+    return list(dimension_rows(folder))
 
 
 def read_timings(folder: Path) -> list[ArmRecord]:
-    return _records_if_there(ArmRecord, folder / "timings.parquet", TIMINGS)
+    return list(arm_rows(folder))
 
 
 def read_rounds(folder: Path, cells: Collection[str] | None = None) -> list[RoundRecord]:
@@ -206,7 +286,7 @@ def _is_structured(field: dataclasses.Field[Any]) -> bool:
 
 
 def _records_if_there(kind: type[R], path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> list[R]:
-    return _records(kind, _read(path, schema, cells)) if path.exists() else []
+    return _records(kind, _read_if_there(path, schema, cells))
 
 
 def _records(kind: type[R], table: pa.Table, **given: Sequence[Any]) -> list[R]:
@@ -245,15 +325,22 @@ def _shared(column: pa.ChunkedArray, decode: Callable[[Any], Any]) -> list[Any]:
     return [None if index is None else values[index] for index in encoded.indices.to_pylist()]
 
 
-def _write(path: Path, schema: pa.Schema, columns: Mapping[str, list[Any]]) -> None:
+def _table(schema: pa.Schema, columns: Mapping[str, list[Any]]) -> pa.Table:
+    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def _write(path: Path, table: pa.Table) -> None:
     partial = path.with_suffix(".partial")
     try:
-        arrays = [pa.array(columns[field.name], field.type) for field in schema]
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), partial, compression="zstd")
+        pq.write_table(table, partial, compression="zstd")
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise storage_error(path, error) from error
+
+
+def _read_if_there(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> pa.Table:
+    return _read(path, schema, cells) if path.exists() else schema.empty_table()
 
 
 def _read(path: Path, schema: pa.Schema, cells: Collection[str] | None = None) -> pa.Table:

@@ -1,11 +1,12 @@
-"""A million cells: how long judging and the report take, in how much memory, and how large the page gets.
+"""A million cells: how long judging, the report and a trend take, in how much memory, and how large the pages get.
 
     PYTHONPATH=.:tests python -P tests/benchmarks/scale.py [--nights 52] [--folder FOLDER] [--jobs 2]
 
 Every night is a run folder of 40 cases x 6 shapes x 4 targets x 20 environments = 19,200 cells, each compiled (with
 a kernel's evidence) and timed beside its baseline and a control: 52 nights are a million cells. A candidate's code
 differs in two cells of three; one cell in a hundred is slower, one in two hundred spills, one in a thousand fails.
-Judged are all nights, a process for each core, verdicts written; the report is of the last night.
+Judged are all nights, a process for each core, verdicts written, and added to a history; the report is of the last
+night, with the trend of all of them.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ def _evidence(
     own["registers"] = 32 + (pd.util.hash_array(code.to_numpy()) % 5).astype(int)
     own["stack_bytes"] = np.where(spills, 64, 0)
     own["code_bytes"] = 4096 + 128 * (own["registers"] - 32)
+    own["instructions"] = 500 + (pd.util.hash_array(code.to_numpy()) % 997).astype(int)  # hardly two codes are alike
     stages = random.gamma(20, 0.01, (5, len(own)))
     for stage, seconds in zip(("ttir", "ttgir", "llir", "ptx", "cubin"), stages, strict=True):
         own[f"seconds_{stage}"] = seconds
@@ -214,17 +216,42 @@ def measure(folder: Path, nights: int, jobs: int) -> None:
         f"judged: {rows:,} verdicts in {seconds:.1f} s, {largest:.2f} GiB at most; {spent:.0f} s of processor time, "
         f"{each[len(each) // 2]:.1f} s for the median night, {each[-1]:.1f} s for the first"
     )
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        seconds, size = pool.submit(report_night, paths[-1]).result()
-    print(f"report of the last night: {seconds:.1f} s, {size / 1e6:.2f} MB")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        list(pool.map(partial(remember, folder / "history"), paths))
+    for what, do in (("report of the last night", report_night), ("trend of all nights", trend_of_nights)):
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            seconds, size, kilobytes = pool.submit(do, folder, paths[-1]).result()
+        print(f"{what}: {seconds:.1f} s, {size / 1e6:.2f} MB, {kilobytes / 2**20:.2f} GiB")
 
 
-def report_night(path: Path) -> tuple[float, int]:
+def remember(history: Path, night: Path) -> None:
+    """Add a night to the history, as `run --history` does."""
+    from matrix.nights.history import History
+    from matrix.storage.runfolder import load
+
+    History.of(str(history)).append(load(night))
+
+
+def report_night(folder: Path, night: Path) -> tuple[float, int, int]:
+    """The report as a run with a history writes it: seconds, bytes, kilobytes of memory."""
+    from matrix.nights.history import History, write_copy
     from matrix.reporting.report import write_report
+    from matrix.storage.runfolder import load
+
+    write_copy(night, History.of(str(folder / "history")).recent(load(night)))
+    began = time.perf_counter()
+    page = write_report(night)
+    return time.perf_counter() - began, page.stat().st_size, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def trend_of_nights(folder: Path, _: Path) -> tuple[float, int, int]:
+    from matrix.nights.history import History
+    from matrix.reporting.report import render_trend
 
     began = time.perf_counter()
-    page = write_report(path)
-    return time.perf_counter() - began, page.stat().st_size
+    history = History.of(str(folder / "history"))
+    page = render_trend(history.read(), history.address)
+    return time.perf_counter() - began, len(page.encode()), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 if __name__ == "__main__":
