@@ -15,8 +15,9 @@ from matrix.hypotheses.hypothesis import LAUNCH_TIME, TIME, Standing, read_hypot
 from matrix.hypotheses.ledger import HYPOTHESIS, RESULT, LedgerRow
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.cellnames import matches
+from matrix.judging.chain import Owner
+from matrix.judging.confounders import differences
 from matrix.model import NO_FAILURE, Outcome, Stage
-from matrix.reporting.provenance import comparison
 from matrix.reporting.timed_cells import arms_of
 from matrix.storage.store import read_counters
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from matrix.hypotheses.hypothesis import Claim, Hypothesis
     from matrix.judging.arm_pairs import ArmPair
+    from matrix.judging.confounders import Cause
     from matrix.records import KernelFacts, VerdictRecord
     from matrix.storage.runfolder import RunFolder
 
@@ -36,11 +38,6 @@ _OVER_KERNELS: Mapping[str, Callable[[Iterable[float]], float]] = {
 }
 # Kept in every row, whatever the hypothesis names.
 _KEY = ("registers", "stack_bytes", "shared_bytes", "occupancy_share", "shared_wavefronts", "global_load_sectors")
-# Python packages that torch and Triton bring along and that take no part in a kernel: they move with every release.
-_PLUMBING = frozenset(
-    ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "setuptools", "sympy", "typing-extensions")
-)
-_MOVED_WITH_TRITON = ("ptxas", "torch of the pair", "resolved as of")
 _NO_FAULT = {str(outcome) for outcome in (*NO_FAILURE, Outcome.UNSUPPORTED, Outcome.DOES_NOT_FIT)}
 _CHECKED = (Stage.INTERPRET, Stage.CORRECTNESS)
 
@@ -141,7 +138,7 @@ class _Trial:
             constraint="",
             cases="",
             hypothesis=opened.number,
-            change=", ".join(moved) or "nothing that is recorded",
+            change=", ".join(moved.values()) or "nothing that is recorded",
             several_changes=len(moved) > 1,
             revision=self.revision,
             run_id=self.run.run_id,
@@ -230,17 +227,16 @@ def _with_times(filled: LedgerRow, row: VerdictRecord, pair: ArmPair) -> LedgerR
     )
 
 
-def moved_between(run: RunFolder, baseline: str, candidate: str) -> list[str]:
-    """What differs between two environments and takes part in a kernel; what comes with Triton counts as Triton."""
-    pair = [entry for entry in run.meta.get("environments", ()) if entry["id"] in (baseline, candidate)]
-    verdicts = [row for row in run.verdicts if (row.baseline, row.candidate) == (baseline, candidate)]
-    found = comparison([replace(run, meta={**run.meta, "environments": pair}, verdicts=verdicts)])
-    properties = [row.name for row in found.properties if row.moved]
-    named = [name for name in properties if not name.startswith(_MOVED_WITH_TRITON)]
-    if "Triton" not in named and any(name.startswith("ptxas") for name in properties):
-        named.append("ptxas")
-    known = _PLUMBING | {"triton", "torch", "numpy"}
-    return [*named, *(row.name for row in found.packages if row.moved and row.name not in known)]
+def moved_between(run: RunFolder, baseline: str, candidate: str) -> dict[Cause, str]:
+    """What differs between the two sides, by cause (:mod:`matrix.judging.confounders`): what comes together is one.
+
+    Clocks of arms that ran in turns are left out: nobody changed them, the code that ran did.
+    """
+    found: dict[Cause, str] = {}
+    for each in differences([run], baseline, candidate):
+        if each.owner is not Owner.CLOCKS:
+            found.setdefault(each.cause, each.said)
+    return found
 
 
 def _figures(run: RunFolder) -> dict[str, dict[str, float]]:

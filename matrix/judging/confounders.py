@@ -8,6 +8,7 @@ offered as command lines.
 from __future__ import annotations
 
 import enum
+import json
 import re
 import shlex
 import statistics
@@ -37,11 +38,17 @@ class Cause(enum.StrEnum):
     TORCH = "torch"
     PYTHON = "Python"
     NUMPY = "NumPy"
+    PACKAGES = "packages"
     VARIABLES = "variables"
     HOST = "host"
     SOURCE = "case files"
 
 
+# Packages that come with Triton or torch, or take no part in a kernel and move with every release.
+_CARRIED = (
+    *("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "numpy", "setuptools", "sympy"),
+    *("torch", "triton", "typing-extensions"),
+)
 _OWNERS = {Cause.TORCH: Owner.TORCH, Cause.SOURCE: Owner.CASE}
 
 
@@ -159,6 +166,9 @@ def _of_environments(runs: Sequence[RunFolder], baseline: str, candidate: str) -
         (Cause.VARIABLES, "variables", _variables),
     ):
         yield from _differ(cause, name, read(one), read(other))
+    packages = [_packages(entry) for entry in (one, other)]
+    for name in sorted(packages[0].keys() | packages[1].keys()):
+        yield from _differ(Cause.PACKAGES, name, *(own.get(name, "") for own in packages))
     versions = [_ptxas(runs, name) for name in (baseline, candidate)]
     for target in by_target(versions[0].keys() & versions[1].keys()):
         yield from _differ(Cause.PTXAS, f"ptxas for {target}", versions[0][target], versions[1][target])
@@ -177,6 +187,15 @@ def _triton(entry: Mapping[str, Any]) -> str:
 
 def _torch(entry: Mapping[str, Any]) -> str:
     return str(entry.get("torch_build") or entry.get("torch") or "")
+
+
+def _packages(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What an environment was resolved to beside Triton, torch with its CUDA, and NumPy, by name."""
+    found = {str(package["name"]): str(package["version"]) for package in entry.get("lock") or ()}
+    own = {
+        name: version for name, version in found.items() if not name.startswith(("nvidia-", "cuda-", "pytorch-triton"))
+    }
+    return {name: version for name, version in own.items() if name not in _CARRIED}
 
 
 def _cuda(entry: Mapping[str, Any]) -> str:
@@ -276,7 +295,7 @@ def _one_change_runs(
             case Cause.TORCH if all(torches):
                 pairs = [f"triton{tritons[1]}-torch{torch}" for torch in torches]
                 yield _run(cause, pairs[0], pairs[1], more)
-            case Cause.PYTHON | Cause.NUMPY | Cause.VARIABLES:
+            case Cause.PYTHON | Cause.NUMPY | Cause.PACKAGES | Cause.VARIABLES:
                 name = f"{candidate}-other-{str(cause).lower()}"
                 needs = _declared(name, cause, one, other)
                 yield _run(cause, name, candidate, more, needs=needs)
@@ -307,12 +326,21 @@ def _declared(name: str, cause: Cause, one: Mapping[str, Any], other: Mapping[st
     lines = ["[[environments]]", f'id = "{name}"', f'triton = "{_triton(other)}"', f'torch = "{_release(other)}"']
     python, numpy = (str((one if cause is each else other).get(key) or "") for each, key in _TAKEN)
     lines += [f'python = "{".".join(python.split(".")[:2])}"'] if python else []
-    lines += [f'requires = ["numpy=={numpy}"]'] if numpy else []
+    required = [f"numpy=={numpy}"] if numpy else []
+    required += [f"{name}=={version}" for name, version in _pinned(cause, one, other).items()]
+    lines += [f"requires = {json.dumps(required)}"] if required else []
     variables = dict((one if cause is Cause.VARIABLES else other).get("variables") or {})
     if variables:
         pairs = ", ".join(f'{key} = "{value}"' for key, value in sorted(variables.items()))
         lines.append(f"variables = {{ {pairs} }}")
     return "\n".join(lines)
+
+
+def _pinned(cause: Cause, one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, str]:
+    """The baseline's packages where the candidate has others."""
+    own, others = _packages(one), _packages(other)
+    moved = {name: version for name, version in own.items() if others.get(name) != version}
+    return moved if cause is Cause.PACKAGES else {}
 
 
 _TAKEN = ((Cause.PYTHON, "python"), (Cause.NUMPY, "numpy"))
