@@ -253,6 +253,24 @@ def test_operands_of_a_wgmma_pass_the_pipe() -> None:
     assert evaluated(one, threads=128).shared_wavefronts == 16 + 4 * OWN
 
 
+TCGEN05 = """mov.b32 %r2, {descriptor};
+elect.sync %r3|%p1, -1;
+@%p1 tcgen05.mma.cta_group::1.kind::f16 [ %r4 + 0 ], {first}, %rd5, %r2, %p2;"""
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "first", "expected"),
+    [
+        ("136314896", "%rd4", (128 + 128) * 32 // 128),  # m128n128
+        ("136314896", "[ %r5 + 0 ]", 128 * 32 // 128),  # the first factor in tensor memory
+        ("%r9", "%rd4", 0),  # an argument: not known, and not guessed
+    ],
+)
+def test_operands_of_a_tcgen05_pass_the_pipe_once_a_block(descriptor: str, first: str, expected: int) -> None:
+    found = evaluated(TCGEN05.format(descriptor=descriptor, first=first), threads=128, target="sm_100")
+    assert found.shared_wavefronts == expected + 4 * OWN
+
+
 AGAIN = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];\nld.global{how}.b32 %r3, [%rd3];"
 
 

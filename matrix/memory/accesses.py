@@ -30,6 +30,7 @@ class Kind(enum.StrEnum):
     LOCAL = "local"
     SHUFFLE = "shuffle"  # no access, but its lanes' values pass the pipe of shared memory
     WGMMA = "wgmma"  # what it reads of shared operands
+    TCGEN05 = "tcgen05"  # likewise
 
 
 SHARED = {Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.SHARED_ATOMIC, Kind.LDMATRIX, Kind.STMATRIX}

@@ -8,6 +8,9 @@ Held against ``l1tex__data_pipe_lsu_wavefronts_mem_shared`` on an H200 (docs/mem
 * for each ``cp.async``: its bytes arrive by the fill path, which this counter does not see (nor a TMA copy's);
 * for each 128 bytes that a ``wgmma`` reads of operands in shared memory, and
 * for each warp of the launch, whatever it does.
+
+What a ``tcgen05.mma`` reads is counted as a ``wgmma``'s, by the shape in its instruction descriptor where that is a
+constant (PTX ISA, "Instruction descriptor"); no counter has confirmed it.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ def add_passes(figures: dict[int, InstructionFigures], program: Program, runs: M
     for start, run in runs.items():
         for instruction in program.instructions[start : run.end]:
             if not program.unread.issuperset(instruction.results or ("",)):
-                _add(figures, instruction, run.warps, writers)
+                _add(figures, instruction, run, writers)
 
 
 def writers_of(program: Program) -> dict[str, list[Instruction]]:
@@ -53,10 +56,10 @@ def writers_of(program: Program) -> dict[str, list[Instruction]]:
 def _add(
     figures: dict[int, InstructionFigures],
     instruction: Instruction,
-    warps: float,
+    run: Run,
     writers: Mapping[str, list[Instruction]],
 ) -> None:
-    access, op = instruction.access, instruction.op
+    access, op, warps = instruction.access, instruction.op, run.warps
     if access is not None and (access.kind in SHARED or access.kind is Kind.ASYNC_COPY):
         found = figures.setdefault(instruction.index, new_figures(instruction, access.kind, access.width))
         passes = warps if access.kind is Kind.ASYNC_COPY else max(0.0, warps - found.requests)
@@ -67,6 +70,10 @@ def _add(
         found = figures.setdefault(instruction.index, new_figures(instruction, Kind.WGMMA, 0))
         found.requests = warps
         passes = warps / _WARPGROUP * operand_bytes(op, first=not instruction.register_factor) / _WAVEFRONT_BYTES
+    elif op.startswith("tcgen05.mma"):  # one lane of a block issues it
+        found = figures.setdefault(instruction.index, new_figures(instruction, Kind.TCGEN05, 0))
+        found.requests = run.blocks
+        passes = run.blocks * tcgen05_bytes(instruction, writers) / _WAVEFRONT_BYTES
     else:
         return
     found.wavefronts += passes
@@ -80,6 +87,32 @@ def operand_bytes(op: str, *, first: bool) -> int:
         return 0
     rows, columns = (int(size) for size in shape.groups())
     return (rows * first + columns) * _ROW_BYTES
+
+
+def tcgen05_bytes(instruction: Instruction, writers: Mapping[str, list[Instruction]]) -> int:
+    """What one ``tcgen05.mma`` reads of one block's shared memory; 0 where its descriptor is no constant.
+
+    Its first factor may lie in tensor memory (in brackets). Of a pair of blocks each holds half of both.
+    """
+    descriptor = _constant(instruction.operands[3], writers) if len(instruction.operands) > 3 else None
+    if descriptor is None:
+        return 0
+    rows, columns = (descriptor >> 24 & 0x1F) * 16, (descriptor >> 17 & 0x3F) * 8
+    in_tensor_memory = instruction.operands[1].startswith("[")
+    both = (0 if in_tensor_memory else rows) + columns
+    return both * _ROW_BYTES // (2 if "cta_group::2" in instruction.op else 1)
+
+
+def _constant(operand: str, writers: Mapping[str, list[Instruction]]) -> int | None:
+    if operand[:1] == "%":
+        found = writers.get(operand, [])
+        if len(found) != 1 or not found[0].op.startswith("mov."):
+            return None
+        operand = found[0].operands[1]
+    try:
+        return int(operand, 0)
+    except ValueError:
+        return None
 
 
 def is_uniform(instruction: Instruction, writers: Mapping[str, list[Instruction]]) -> bool:
