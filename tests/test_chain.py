@@ -15,11 +15,13 @@ from matrix.judging.arm_pairs import ArmPair
 from matrix.judging.chain import Beside, Chain, Owner, Sides, State, Step, chain_of
 from matrix.judging.compare import judge_again
 from matrix.judging.groups import group
+from matrix.judging.owners import with_owners
 from matrix.judging.speed import Speed
 from matrix.judging.thresholds import Thresholds
 from matrix.records import CounterRecord, Verdict, VerdictRecord
 from matrix.reporting.show import as_data, as_text, matching
 from matrix.reporting.summary import summary_markdown, summary_text
+from matrix.resources import sample_folder
 from matrix.storage.runfolder import load
 
 HASHES = ("ttir_hash", "ttgir_hash", "llir_hash", "ptx_hash", "sass_hash")
@@ -129,7 +131,7 @@ def test_differences_that_end_in_the_same_code_accuse_nobody():
     ],
 )
 def test_with_the_same_code_only_the_one_thing_that_differs_is_accused(beside, owner):
-    assert chain_of(sides(slower(), pair(), beside=beside)).owner is owner
+    assert chain_of(sides(slower(), pair(), beside=lambda: beside)).owner is owner
 
 
 def test_time_without_cycles_is_the_clocks():
@@ -146,7 +148,7 @@ def test_the_tuner_and_the_launcher_have_reasons_of_their_own():
     launch = slower(reason="launch_slower", speed=Speed.EQUIVALENT)
     assert chain_of(sides(launch, pair())).owner is Owner.LAUNCHER
     torch = [Beside(Owner.TORCH, "torch 2.9.1 → 2.11.0")]
-    assert chain_of(sides(launch, pair(), beside=torch)).owner is Owner.UNKNOWN
+    assert chain_of(sides(launch, pair(), beside=lambda: torch)).owner is Owner.UNKNOWN
 
 
 def test_compile_time_is_its_stages():
@@ -287,3 +289,21 @@ def test_runs_of_two_hosts_differ_in_host_and_files(tmp_path):
     assert found.runs[-1].command.startswith(
         f"triton-matrix run --baseline {run_folders.BASELINE} --candidate {run_folders.NEXT}"
     )
+
+
+def test_verdict_rows_of_findings_say_which_link_changed_first_and_whose_change_it_is():
+    run = load(sample_folder())
+    assert all(
+        each.whose_change is each.first_change is None for each in run.verdicts
+    )  # a table from before the columns
+    rows = with_owners(run)
+    told = [each for each in rows if each.whose_change]
+    assert len(told) > 50
+    assert all(each.finding_id for each in told)
+    of_run = chains.chains_of(run)
+    for one in told:
+        chain = of_run.of(one, one.kernel)
+        assert (one.first_change, one.whose_change) == (chain.first and chain.first.step, chain.owner)
+    assert {each.whose_change for each in told} >= {"LLVM", "Triton's optimiser", "unknown"}
+    made = {name: [*getattr(run, name)] for name in ("verdicts", "kernels", "timings")}
+    assert [*with_owners(dataclasses.replace(run, **made))] == [*rows]

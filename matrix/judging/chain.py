@@ -135,7 +135,7 @@ class Sides:
     timed: VerdictRecord | None = None
     coded: VerdictRecord | None = None
     counters: tuple[Sequence[CounterRecord], Sequence[CounterRecord]] = ((), ())
-    beside: Sequence[Beside] = ()
+    beside: Callable[[], Sequence[Beside]] = tuple
     assembled: Sequence[AssemblyRecord] = ()
 
 
@@ -406,7 +406,7 @@ def _owner(sides: Sides, links: Sequence[Link]) -> tuple[Owner, str]:
         case CodeReason.COMPILE_TIME_MULTIPLIED | CodeReason.COMPILE_TIME_CUT:
             return _slow_stage(sides.pairs)
         case _ if kind_of(row.reason_code, row.stage) is Kind.LAUNCH_COST:
-            return _launcher(sides.beside)
+            return _launcher(sides.beside())
         case _ if _same_code(sides):
             return _not_the_code(sides, links)
         case _:
@@ -484,8 +484,9 @@ def _not_the_code(sides: Sides, links: Sequence[Link]) -> tuple[Owner, str]:
     text = f"{listing(changed)} differ, and end in the same machine code." if changed else "Every link is equal."
     if _clocks_moved(sides):
         return Owner.CLOCKS, f"{text} Time moved and cycles did not: the clocks ran at another rate."
-    owners = dict.fromkeys(each.owner for each in sides.beside)
-    said = listing(each.said for each in sides.beside)
+    beside = sides.beside()
+    owners = dict.fromkeys(each.owner for each in beside)
+    said = listing(each.said for each in beside)
     if len(owners) == 1:
         return next(iter(owners)), f"{text} Beside Triton one thing differs: {said}."
     if owners:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matrix.storage.runfolder import RunFolder
 
 _TOLD = (Section.FINDING, Section.WAIVED, Section.IMPROVEMENT, Section.KNOWN)
-_CHAINED = (Stage.COMPILE, Stage.CORRECTNESS, Stage.TIMING)
+CHAINED = (Stage.COMPILE, Stage.CORRECTNESS, Stage.TIMING)
 
 
 @functools.lru_cache(maxsize=8)
@@ -34,10 +34,10 @@ def chains_of(run: RunFolder) -> Chains:
 
 
 class Chains:
-    """Chains between cells of one run."""
+    """Chains between cells of one run. ``whole`` is all of it where ``run`` holds no more than what is asked about."""
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
+    def __init__(self, run: RunFolder, whole: RunFolder | None = None) -> None:
+        self._run, self._whole = run, whole or run
         self._kernels = run.kernels_by_cell
         self._configured: dict[tuple[str, str, str, str], list[KernelRecord]] = defaultdict(list)
         self._rows: dict[tuple[str, str, str, str, str, str], VerdictRecord] = {}
@@ -58,7 +58,7 @@ class Chains:
 
     def of(self, row: VerdictRecord, kernel: str = "") -> Chain:
         """The chain behind a verdict; of one ``kernel`` alone where it is named and the verdict is about code."""
-        if row.stage not in _CHAINED or row.target == CPU:
+        if row.stage not in CHAINED or row.target == CPU:
             return Chain()
         timed = self._timed(row)
         arms = self._pair(timed) if timed else None
@@ -77,9 +77,9 @@ class Chains:
                 own_files=self._files(row.case),
                 arms=arms,
                 timed=timed,
-                coded=self._rows.get(_place(row, _plain(row.params), Stage.COMPILE)),
+                coded=self._rows.get(_place(row, plain_params(row.params), Stage.COMPILE)),
                 counters=self._counts(timed),
-                beside=self._differences(row),
+                beside=functools.partial(self._differences, row),
                 assembled=self._assembled.get((row.finding_id, row.candidate, row.target), ()),
             )
         )
@@ -88,7 +88,7 @@ class Chains:
         """The verdict on time of the same cell; of a kernel that tunes itself with the baseline's configuration."""
         if row.stage == Stage.TIMING:
             return row
-        params = _plain(row.params)
+        params = plain_params(row.params)
         for name in (params, f"{params},tuning={Tuning.PINNED}".lstrip(",")):
             if found := self._rows.get(_place(row, name, Stage.TIMING)):
                 return found
@@ -102,7 +102,7 @@ class Chains:
         """The kernels of both sides: those of the very cell, or of the configuration that was launched in it."""
         if row.stage == Stage.COMPILE:
             return self._kernels.get(row.baseline_cell_id, ()), self._kernels.get(row.candidate_cell_id, ())
-        params, found = _plain(row.params), []
+        params, found = plain_params(row.params), []
         for environment in (row.baseline, row.candidate):
             own = self._kernels.get(f"{environment}/{row.target}/{row.case}:{params}".rstrip(":"), ())
             # Of a kernel that was tuned anew the baseline's choice: what the tuner did has a reason of its own.
@@ -123,7 +123,7 @@ class Chains:
     def _differences(self, row: VerdictRecord) -> list[Beside]:
         pair = row.baseline, row.candidate
         if pair not in self._beside:
-            found = differences([self._run], *pair)
+            found = differences([self._whole], *pair)
             self._beside[pair] = [Beside(one.owner, one.said) for one in found if one.owner is not None]
         return self._beside[pair]
 
@@ -172,7 +172,7 @@ def _place(row: VerdictRecord, params: str, stage: str) -> tuple[str, str, str, 
     return row.baseline, row.candidate, row.target, row.case, params, stage
 
 
-def _plain(params: str) -> str:
+def plain_params(params: str) -> str:
     """The params without the label that tells how kernels were tuned, or which configuration was compiled."""
     kept = [part for part in params.split(",") if not part.startswith(("tuning=", "config="))]
     return ",".join(kept)

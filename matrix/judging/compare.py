@@ -12,10 +12,11 @@ from matrix.judging.columns import newest
 from matrix.judging.decision import exit_code
 from matrix.judging.expectations import read_expectations
 from matrix.judging.judge_tables import Tables, judge_tables
+from matrix.judging.owners import with_owners
 from matrix.judging.releases import release_expectations
 from matrix.judging.waivers import waive
+from matrix.storage.rows import joined_rows
 from matrix.storage.runfolder import load_all
-from matrix.storage.store import joined_rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -83,7 +84,7 @@ def judge_again(
         dimensions=tables.dimensions,
         timings=tables.timings,
     )
-    return merged, exit_code(verdicts)
+    return replace(merged, verdicts=with_owners(merged)), exit_code(verdicts)
 
 
 def _tables(runs: Sequence[RunFolder]) -> Tables:

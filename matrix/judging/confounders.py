@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.chain import Owner
 from matrix.model import Stage
+from matrix.storage.rows import distinct, having
 from matrix.wording import NOTHING, by_target, listing, unique
 
 if TYPE_CHECKING:
@@ -213,9 +214,9 @@ def _variables(entry: Mapping[str, Any]) -> str:
 def _ptxas(runs: Iterable[RunFolder], name: str) -> dict[str, str]:
     versions: dict[str, set[str]] = defaultdict(set)
     for run in runs:
-        for record in run.kernels:
-            if record.environment == name and record.ptxas_version:
-                versions[record.target].add(record.ptxas_version)
+        for environment, target, version in distinct(run.kernels, "environment", "target", "ptxas_version"):
+            if environment == name and version:
+                versions[target].add(version)
     return {target: ", ".join(sorted(found)) for target, found in versions.items()}
 
 
@@ -250,11 +251,8 @@ def _of_clocks(runs: Sequence[RunFolder], baseline: str, candidate: str) -> Iter
     """SM clocks of arms that ran interleaved: they differ where one arm's code draws more power."""
     clocks: list[tuple[float, float]] = []
     for run in runs:
-        pairs = ArmPairs(run.timings) if run.timings else None
-        for row in run.verdicts if pairs else ():
-            if row.stage != Stage.TIMING or (row.baseline, row.candidate) != (baseline, candidate):
-                continue
-            assert pairs is not None
+        pairs = ArmPairs(having(run.timings, environment=(baseline, candidate)))
+        for row in having(run.verdicts, stage=(Stage.TIMING,), baseline=(baseline,), candidate=(candidate,)):
             pair = pairs.find(baseline, candidate, case=row.case, target=row.target, params=row.params)
             if pair and pair.baseline.clock_mhz and pair.candidate.clock_mhz:
                 clocks.append((pair.baseline.clock_mhz, pair.candidate.clock_mhz))

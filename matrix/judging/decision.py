@@ -29,7 +29,7 @@ from matrix.judging.findings import REGRESSIONS, findings
 from matrix.judging.outcomes import FAILING_IN_BOTH
 from matrix.model import Stage
 from matrix.records import Verdict
-from matrix.storage.store import Rows
+from matrix.storage.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matrix.judging.thresholds import Thresholds
     from matrix.judging.timed_columns import Timed
     from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, VerdictRecord
-    from matrix.storage.store import Rows
+    from matrix.storage.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matrix.judging.speed import SpeedComparison
     from matrix.judging.timed_columns import Timed, TimedColumns
     from matrix.records import CellRecord, KernelRecord
-    from matrix.storage.store import Rows
+    from matrix.storage.rows import Rows
 
 _RESOURCES = ("registers", "shared_bytes", "stack_bytes")  # without which machine code is not the same
 _COMPARED = (Stage.COMPILE, Stage.TIMING)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matrix.judging.judge import Spot
     from matrix.judging.thresholds import Thresholds
     from matrix.records import ArmRecord
-    from matrix.storage.store import Rows
+    from matrix.storage.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from matrix.hypotheses.ledger import write_copy as write_ledger
 from matrix.judging.decision import exit_code
 from matrix.judging.expectations import read_expectations
 from matrix.judging.judge import judge
+from matrix.judging.owners import with_owners
 from matrix.judging.releases import release_expectations
 from matrix.judging.waivers import waive
 from matrix.model import Stage
@@ -230,7 +231,6 @@ class Run:
         code, gpu = exit_code(verdicts), found.gpu
         store.write_cells(self.folder, cells)
         store.write_evidence(self.folder, found.kernels)
-        store.write_verdicts(self.folder, verdicts)
         if gpu.gpus:
             store.write_dimensions(self.folder, gpu.dimensions)
             store.write_timings(self.folder, gpu.timings.arms)
@@ -238,7 +238,9 @@ class Run:
         finished = {"exit_code": int(code), "cases": _cases_meta(found.collected), "gpus": list(gpu.gpus)}
         absent = [*not_run(self.request, "the fleet" if self.fleet else "this host"), *found.not_run]
         write_meta(self.folder, self._meta("complete") | finished | {"not_run": absent} | dict(found.told))
-        run = load(self.folder)
+        judged = dataclasses.replace(load(self.folder, judged=False), verdicts=verdicts)
+        run = dataclasses.replace(judged, verdicts=with_owners(judged))
+        store.write_verdicts(self.folder, run.verdicts)
         self._fill_ledger(run)
         lost = not self._add_to_history(run)
         write_text = (self.folder / "summary.md").write_text

@@ -4,7 +4,8 @@ Schema history:
 
 * 1: cells, evidence and verdicts as of triton-matrix 0.1. Where a GPU took part also dimensions, timings,
   rounds and counters, and assemblies where PTX was assembled again: tables beside the others, which a reader that
-  does not know them never opens.
+  does not know them never opens. A column that comes later is nullable, and null in a table from before it
+  (``verdicts``: ``first_change``, ``whose_change``): a reader of the version reads both, and the version stays.
 
 Structured values (options, signature, widths, hazards ...) are JSON strings, so that every reader can
 open them; only raw samples, of which there are many, are a list column of 32-bit floats. Base units
@@ -17,9 +18,8 @@ import dataclasses
 import datetime
 import functools
 import json
-from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,9 +41,10 @@ from matrix.records import (
     VerdictRecord,
 )
 from matrix.storage.atomic import storage_error
+from matrix.storage.rows import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
 R = TypeVar("R")
@@ -130,48 +131,6 @@ def write_counters(folder: Path, records: Sequence[CounterRecord]) -> None:
 def write_assemblies(folder: Path, records: Sequence[AssemblyRecord]) -> None:
     if records:
         _write(folder / "assemblies.parquet", _table(ASSEMBLIES, _columns_of(AssemblyRecord, records)))
-
-
-class Rows(Sequence[R]):
-    """The records of a table, made when they are first looked at: whoever goes by columns needs few of them."""
-
-    def __init__(self, table: pa.Table, make: Callable[[pa.Table], list[R]]) -> None:
-        self.table = table
-        self._make = make
-        self._made: list[R] | None = None
-
-    def taken(self, places: Sequence[int]) -> list[R]:
-        """The records at these places, in this order."""
-        return self._make(self.table.take(pa.array(places, pa.int64())))
-
-    def of(self, table: pa.Table) -> Rows[R]:
-        """Records of the same kind from another table."""
-        return Rows(table, self._make)
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    def __iter__(self) -> Iterator[R]:
-        return iter(self._all())
-
-    @overload
-    def __getitem__(self, place: int) -> R: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[R]: ...
-    def __getitem__(self, place: int | slice) -> R | list[R]:
-        return self._all()[place]
-
-    def _all(self) -> list[R]:
-        if self._made is None:
-            self._made = self._make(self.table)
-        return self._made
-
-
-def joined_rows(parts: Sequence[Sequence[R]]) -> Rows[R]:
-    """Of several tables that were read, one after the other."""
-    rows = [part for part in parts if isinstance(part, Rows)]
-    assert rows and len(rows) == len(parts), "made by hand, not read"
-    return rows[0].of(pa.concat_tables([part.table for part in rows]))
 
 
 def cell_rows(folder: Path) -> Rows[CellRecord]:

@@ -1,0 +1,75 @@
+"""Records of a table that are made when somebody looks at them; what can be asked by columns is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+R = TypeVar("R")
+
+
+class Rows(Sequence[R]):
+    """The records of a table, made when they are first looked at: whoever goes by columns needs few of them."""
+
+    def __init__(self, table: pa.Table, make: Callable[[pa.Table], list[R]]) -> None:
+        self.table = table
+        self._make = make
+        self._made: list[R] | None = None
+
+    def taken(self, places: Sequence[int]) -> list[R]:
+        """The records at these places, in this order."""
+        return self._make(self.table.take(pa.array(places, pa.int64())))
+
+    def of(self, table: pa.Table) -> Rows[R]:
+        """Records of the same kind from another table."""
+        return Rows(table, self._make)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, place: int) -> R: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[R]: ...
+    def __getitem__(self, place: int | slice) -> R | list[R]:
+        return self._all()[place]
+
+    def _all(self) -> list[R]:
+        if self._made is None:
+            self._made = self._make(self.table)
+        return self._made
+
+
+def joined_rows(parts: Sequence[Sequence[R]]) -> Rows[R]:
+    """Of several tables that were read, one after the other."""
+    rows = [part for part in parts if isinstance(part, Rows)]
+    assert rows and len(rows) == len(parts), "made by hand, not read"
+    return rows[0].of(pa.concat_tables([part.table for part in rows]))
+
+
+def having(rows: Sequence[R], **values: Collection[str]) -> Sequence[R]:
+    """The records whose fields have one of these values."""
+    if not isinstance(rows, Rows):
+        return [row for row in rows if all(getattr(row, name) in known for name, known in values.items())]
+    table = rows.table
+    for name, known in values.items():
+        table = table.filter(pc.is_in(table[name], pa.array([str(value) for value in known], pa.string())))
+    return rows.of(table)
+
+
+def distinct(rows: Sequence[R], *names: str) -> set[tuple[Any, ...]]:
+    """The combinations of values of these fields; two at least."""
+    if not isinstance(rows, Rows):
+        return set(map(attrgetter(*names), rows))
+    found = rows.table.select(list(names)).group_by(list(names)).aggregate([])
+    return set(zip(*(found[name].to_pylist() for name in names), strict=True))
