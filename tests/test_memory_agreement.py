@@ -110,6 +110,25 @@ def test_directions_and_false_alarms(agreement):
     assert [line.split()[1] for line in rest if line.endswith(("agrees |", "misses |"))] == ["blind", "right", "wrong"]
 
 
+def test_equal_machine_code_tells_how_times_scatter(agreement):
+    rows = [
+        *(replace(row, code="same") for row in _pair(agreement, "noise", measured=(100, 107), estimated=(80, 80))),
+        *_pair(agreement, "right", measured=(100, 150), estimated=(80, 130)),
+    ]
+    scatter, moved, *_ = agreement.directions(rows)
+    assert scatter.startswith("Equal machine code: 1 pairs, times apart by 7.0%")
+    assert moved == "Time moved by more than 5%: 1, predicted in that direction: 1 (100.0%)"
+
+
+def test_figures_that_were_not_counted_are_left_out(agreement):
+    received = next(
+        line
+        for line in agreement.summary([_row(agreement, "1", wavefronts=(1, 1))])
+        if line.startswith("| L2 sectors received")
+    )
+    assert received == "| L2 sectors received | 0 | - | - | 0 of 0 predicted | 0 | - |"
+
+
 def test_a_run_with_timings_is_held_against_its_own_evidence(agreement):
     lines = list(agreement.timed(load(sample_folder())))
     assert lines[0].endswith("timed comparisons have an estimate on both sides.")

@@ -9,7 +9,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from matrix.memory.cost import estimate_us
+from matrix.memory.cost import busy_by_ptx, estimate_us
 
 if TYPE_CHECKING:
     from matrix.judging.thresholds import Thresholds
@@ -31,8 +31,6 @@ _RESOURCES = {
     "dram": Resource.GLOBAL,
     "local": Resource.SPILLS,
 }
-# Which the machine code alone shows, or shows otherwise than the PTX does.
-_OF_MACHINE_CODE = ("alu", "fma", "special", "local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +68,10 @@ def _known(facts: KernelFacts, thresholds: Thresholds) -> bool:
 
 def _busy(facts: KernelFacts, *, weighed: bool) -> dict[str, float]:
     """A launch's busy times; by the PTX's instructions where one side's machine code could not be weighed."""
+    busy = facts.busy_us or {}
     if weighed:
-        return dict(facts.busy_us or {})
-    busy = {name: time for name, time in (facts.busy_us or {}).items() if name not in _OF_MACHINE_CODE}
-    if facts.machine_instructions and "issue" in busy:
-        busy["issue"] *= (facts.executed_instructions or 0.0) / facts.machine_instructions
-    return busy
+        return dict(busy)
+    return busy_by_ptx(busy, facts.executed_instructions or 0.0, facts.machine_instructions)
 
 
 def _figure(facts: KernelFacts, resource: Resource, *, weighed: bool) -> float:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from matrix.memory.accesses import Kind
-from matrix.memory.pipe import is_uniform, writers_of
+from matrix.memory.pipe import is_uniform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,9 +52,8 @@ def of_opcode(opcode: str) -> str:
     return name if name in NAMES else ""
 
 
-def executions(program: Program, runs: Mapping[int, Run]) -> dict[str, float]:
-    """How often a block's warps execute each anchor, a mean over the grid."""
-    writers = writers_of(program)
+def executions(program: Program, runs: Mapping[int, Run], writers: Mapping[str, list[Instruction]]) -> dict[str, float]:
+    """How often a block's warps execute each anchor, a mean over the grid; ``writers`` of each register."""
     found: dict[str, float] = defaultdict(float)
     for start, run in runs.items():
         for instruction in program.instructions[start : run.end]:

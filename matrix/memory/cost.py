@@ -24,6 +24,8 @@ WARP = 32
 _MICRO = 1e6
 _SECTORS_A_WAVEFRONT = 4
 _ISSUED = ("issue", "alu", "fma")
+# Which the machine code alone shows, or shows otherwise than the PTX does.
+_OF_MACHINE_CODE = ("alu", "fma", "special", "local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,17 @@ def estimate_us(busy: Mapping[str, float]) -> float:
     issued = max((busy.get(name, 0.0) for name in _ISSUED), default=0.0)
     others = (time for name, time in busy.items() if name not in _ISSUED)
     return math.sqrt(issued * issued + sum(time * time for time in others))
+
+
+def busy_by_ptx(busy: Mapping[str, float], executed: float, machine: float | None) -> dict[str, float]:
+    """What the machine code told left out, and issue by the PTX's instructions: as if it could not be weighed.
+
+    ``executed`` and ``machine`` are a block's instructions of either.
+    """
+    found = {name: time for name, time in busy.items() if name not in _OF_MACHINE_CODE}
+    if machine and "issue" in found:
+        found["issue"] *= executed / machine
+    return found
 
 
 def bound(busy: Mapping[str, float]) -> str:

@@ -30,7 +30,7 @@ from matrix.memory.launch import parameters, sample, spread_sample, tensor_bytes
 from matrix.memory.machine import Machine
 from matrix.memory.machine_code import machine_work
 from matrix.memory.parsing import parse
-from matrix.memory.pipe import add_passes
+from matrix.memory.pipe import add_passes, writers_of
 from matrix.memory.reuse import L1, reuse
 
 if TYPE_CHECKING:
@@ -205,13 +205,14 @@ def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signa
         by_place = instruction_figures(log, blocks, block)
         asked = reuse(log.touches, by_place, blocks, block)
     ran = runs(log, {start: part.end for start, part in prepared.blocks.items()}, blocks)
-    add_passes(by_place, program, ran)
+    writers = writers_of(program)
+    add_passes(by_place, program, ran, writers)
     figures = [by_place[place] for place in sorted(by_place)]
     return _Evaluated(
         figures=figures,
         lines=_lines(figures),
         reuse=asked,
-        anchors=anchors.executions(program, ran),
+        anchors=anchors.executions(program, ran, writers),
         done=executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx))),
         sample=blocks,
         threads=block,

@@ -35,9 +35,13 @@ _ROW_BYTES = 32  # one step of depth, of every type: k16 of 16 bits, k8 of tf32,
 _FROM_INDICES = ("mov", "add", "sub", "mul", "mad", "and", "or", "xor", "shl", "shr", "shf", "bfe", "lop3", "cvt")
 
 
-def add_passes(figures: dict[int, InstructionFigures], program: Program, runs: Mapping[int, Run]) -> None:
+def add_passes(
+    figures: dict[int, InstructionFigures],
+    program: Program,
+    runs: Mapping[int, Run],
+    writers: Mapping[str, list[Instruction]],
+) -> None:
     """Add to, or make, the figures of every instruction that passes the pipe; ``runs`` are by basic block."""
-    writers = writers_of(program)
     for start, run in runs.items():
         for instruction in program.instructions[start : run.end]:
             if not program.unread.issuperset(instruction.results or ("",)):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 from matrix.code import cubin, disassembler
 from matrix.judging import traffic
 from matrix.judging.thresholds import Thresholds
-from matrix.memory.cost import bound, estimate_us
+from matrix.memory.cost import bound, busy_by_ptx, estimate_us
 from matrix.memory.evidence import Compiled, MemoryEvidence, memory_evidence
 from matrix.records import Role
 from matrix.resources import sample_folder
@@ -72,6 +72,7 @@ class Row:
     predicted: dict[str, float]
     measured: dict[str, float]
     bound: str
+    code: str = ""  # the machine code, where that was kept
 
     @property
     def shares_reads(self) -> bool:
@@ -221,8 +222,15 @@ def row(launch: dict[str, Any]) -> Row:
     except ValueError as error:
         return Row(**about, unknown=1.0, note=str(error), predicted={}, measured=measured, bound="")
     predicted = _predicted(found, launch["grid"])
-    where = bound(found.busy_us)
-    return Row(**about, unknown=found.unknown, note=found.note, predicted=predicted, measured=measured, bound=where)
+    return Row(
+        **about,
+        unknown=found.unknown,
+        note=found.note,
+        predicted=predicted,
+        measured=measured,
+        bound=bound(found.busy_us),
+        code=launch.get("sass", ""),
+    )
 
 
 def _predicted(found: MemoryEvidence, grid: Sequence[int]) -> dict[str, float]:
@@ -237,6 +245,8 @@ def _predicted(found: MemoryEvidence, grid: Sequence[int]) -> dict[str, float]:
         "dram_write": found.dram_bytes - found.dram_read_bytes,
         "instructions": (found.machine_instructions or found.executed_instructions) * blocks,
         "us": estimate_us(found.busy_us),
+        "us_by_ptx": estimate_us(busy_by_ptx(found.busy_us, found.executed_instructions, found.machine_instructions)),
+        "weighed": float(found.machine_instructions is not None),
     }
 
 
@@ -337,15 +347,39 @@ def _mark(one: Row, figure: str) -> str:
 
 
 def directions(rows: Sequence[Row]) -> Iterator[str]:
-    """Ratios between environments, by the counters' own times."""
+    """Ratios between environments, by the counters' own times. Equal machine code tells how these times scatter."""
+    pairs = list(_pairs(rows))
+    apart = sorted(abs(_ratio(one, other) - 1) for one, other in pairs if _same_code(one, other))
+    if apart:
+        tail = apart[int(0.95 * (len(apart) - 1))]
+        yield (
+            f"Equal machine code: {len(apart)} pairs, times apart by {statistics.median(apart):.1%} in the median, "
+            f"95 % of them by no more than {tail:.1%}"
+        )
     yield from moves(
         Step(
             what=f"{one.case} {one.kernel}#{one.index} {one.environment} to {other.environment}",
-            measured=other.measured["time_ns"] / one.measured["time_ns"],
-            estimates=((one.predicted["us"], other.predicted["us"]),),
+            measured=_ratio(one, other),
+            estimates=(_estimated(one, other),),
         )
-        for one, other in _pairs(rows)
+        for one, other in pairs
+        if not _same_code(one, other)
     )
+
+
+def _same_code(one: Row, other: Row) -> bool:
+    return bool(one.code) and one.code == other.code
+
+
+def _ratio(one: Row, other: Row) -> float:
+    return other.measured["time_ns"] / one.measured["time_ns"]
+
+
+def _estimated(one: Row, other: Row) -> tuple[float, float]:
+    """As the judge compares: by the PTX's instructions where one side's machine code could not be weighed."""
+    weighed = one.predicted.get("weighed") and other.predicted.get("weighed")
+    name = "us" if weighed or "us_by_ptx" not in one.predicted else "us_by_ptx"
+    return one.predicted[name], other.predicted[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
