@@ -107,6 +107,7 @@ class KernelFacts:
     executed_instructions: float | None = None  # of the PTX
     machine_instructions: float | None = None  # of the machine code, where its loops can be weighed
     local_sectors: float | None = None  # that spills load and store, likewise
+    warp_clocks: float | None = None  # that one warp takes for itself, at the least; likewise
     memory_unknown: float | None = None  # share of requests that no figure counts
     memory_note: str | None = None
     busy_us: dict[str, float] | None = None

@@ -7,7 +7,9 @@ import recorded
 from ptx_kernel import ADDRESS, TID, evaluated, number, tensor
 
 from matrix.code.evidence import kernel_facts_batch
-from matrix.memory.machine_code import machine_work
+from matrix.memory.machine_code import MachineWork
+from matrix.memory.machine_code import machine_work as weighed
+from matrix.memory.schedule import Latencies, Slot, clocks, once, slots
 
 STRAIGHT = """
     S2R R0, SR_TID.X
@@ -38,6 +40,13 @@ LOOP = """
 """
 
 
+LATENCIES = Latencies(load=500, l1=40, shared=30, shuffle=25, other=20)
+
+
+def machine_work(sass: str, executions: dict[str, float], warps: int) -> MachineWork | None:
+    return weighed(sass, b"", executions, warps, LATENCIES)
+
+
 def test_straight_code_is_run_once_by_every_warp() -> None:
     found = machine_work(STRAIGHT, {"LDG": 4.0, "STG": 4.0}, warps=4)
     assert found is not None
@@ -60,6 +69,43 @@ def test_code_that_does_not_what_the_ptx_does_says_nothing(executions: dict[str,
 
 def test_nothing_is_said_of_no_code() -> None:
     assert machine_work("", {}, warps=4) is None
+
+
+def coded(stall: int, *, sets: int = 7, frees: int = 7, waits: int = 0) -> bytes:
+    return (stall << 105 | sets << 110 | frees << 113 | waits << 116 | 0xABC).to_bytes(16, "little")
+
+
+def test_the_schedule_of_an_instruction() -> None:
+    assert slots(coded(4, sets=2, waits=0b101) + coded(0)) == [
+        Slot(stall=4, sets=2, frees=-1, waits=0b101),
+        Slot(stall=1, sets=-1, frees=-1, waits=0),
+    ]
+
+
+def test_one_warp_waits_for_what_it_loads() -> None:
+    opcodes = ["LDG", "IADD3", "FADD"]
+    schedule = slots(coded(2, sets=0) + coded(4) + coded(5, waits=1))
+    assert once(opcodes, schedule, range(3), LATENCIES) == 500 + 5
+    assert clocks(opcodes, schedule, range(3), LATENCIES) == 500 + 5  # round after round
+
+
+def test_a_loop_that_loads_ahead_waits_only_for_the_rest() -> None:
+    """The load of the round before is used before the next is issued: its latency less the arithmetic."""
+    opcodes = ["FADD", "LDG", *["FFMA"] * 50]
+    schedule = slots(coded(4, waits=1) + coded(1, sets=0) + coded(4) * 50)
+    assert clocks(opcodes, schedule, range(52), LATENCIES) == 500 + 4
+    assert clocks(opcodes, schedule, range(2), LATENCIES) == 500 + 4
+    assert once(opcodes, schedule, range(52), LATENCIES) == 4 + 1 + 200
+
+
+def test_warps_and_waves_make_the_launch() -> None:
+    body = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];\nst.global.b32 [%rd3], %r2;"
+    code = coded(1) * 2 + coded(1, sets=0) + coded(1, waits=1) + coded(1) * 6
+    found = evaluated(body, sass=STRAIGHT, code=code, resident=2, grid=(1056,))
+    assert found.warp_clocks is not None
+    assert found.warp_clocks > 41  # all blocks read the same line: most find it in L1
+    assert found.busy_us["latency"] == pytest.approx(4 * found.warp_clocks / 1980, rel=0.01)
+    assert "latency" not in evaluated(body, sass=STRAIGHT, code=code, grid=(1056,)).busy_us
 
 
 def test_what_spills_move() -> None:

@@ -19,8 +19,6 @@ from matrix.records import KernelFacts
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from matrix.code.occupancy import Occupancy
-
     _Loaded = tuple["Artifacts", cubin.CubinFunction]
 
 # Figures that facts and matrix.memory.evidence name alike.
@@ -37,6 +35,7 @@ _MEMORY = (
     "executed_instructions",
     "machine_instructions",
     "local_sectors",
+    "warp_clocks",
     "busy_us",
 )
 
@@ -125,11 +124,16 @@ def facts(
         cubin_hash=_hash(artifacts.cubin),
         sass_hash=_hash(function.text),
         hazards=[asdict(hazard) for hazard in hazards.hazards(artifacts.ttir)],
-        **_memory(kernel, artifacts.ptx, sass_text, target, fit),
+        **_memory(
+            kernel,
+            artifacts.ptx,
+            target,
+            Compiled(resident=fit.blocks, shared_bytes=shared_bytes, sass=sass_text, code=function.text),
+        ),
     )
 
 
-def _memory(kernel: Mapping[str, Any], text: str, sass_text: str, target: str, fit: Occupancy) -> dict[str, Any]:
+def _memory(kernel: Mapping[str, Any], text: str, target: str, compiled: Compiled) -> dict[str, Any]:
     """Figures of the launch's memory traffic; none where the launch is not known or cannot be evaluated."""
     if not kernel.get("grid") or not text:
         return {}
@@ -141,7 +145,7 @@ def _memory(kernel: Mapping[str, Any], text: str, sass_text: str, target: str, f
             target,
             signature=kernel["signature"],
             threads=int(kernel["num_warps"]) * WARP_SIZE,
-            compiled=Compiled(resident=fit.blocks, shared_bytes=int(kernel.get("shared_bytes") or 0), sass=sass_text),
+            compiled=compiled,
         )
     except ValueError as error:
         return {"memory_note": str(error)}

@@ -152,6 +152,7 @@ _TRAFFIC = {
     traffic.Resource.GLOBAL: changes.GLOBAL_TRAFFIC,
     traffic.Resource.EXECUTION: changes.EXECUTION,
     traffic.Resource.SPILLS: changes.EXECUTION,
+    traffic.Resource.WAITING: changes.EXECUTION,
 }
 
 

@@ -23,6 +23,7 @@ class Resource(enum.StrEnum):
     GLOBAL = "global"
     EXECUTION = "execution"
     SPILLS = "spills"
+    WAITING = "waiting"
 
 
 _RESOURCES = {
@@ -30,6 +31,7 @@ _RESOURCES = {
     "l2": Resource.GLOBAL,
     "dram": Resource.GLOBAL,
     "local": Resource.SPILLS,
+    "latency": Resource.WAITING,
 }
 
 
@@ -84,6 +86,8 @@ def _figure(facts: KernelFacts, resource: Resource, *, weighed: bool) -> float:
             return (facts.machine_instructions if weighed else facts.executed_instructions) or 0.0
         case Resource.SPILLS:
             return facts.local_sectors or 0.0
+        case Resource.WAITING:
+            return facts.warp_clocks or 0.0
         case _:
             assert_never(resource)
 
@@ -102,6 +106,8 @@ def _text(baseline: KernelFacts, candidate: KernelFacts, resource: Resource, val
             return f"warp instructions executed {step}"
         case Resource.SPILLS:
             return f"sectors that spilled registers move {step}"
+        case Resource.WAITING:
+            return f"one warp alone takes {values[0]:.0f} to {values[1]:.0f} clocks"
         case _:
             assert_never(resource)
 

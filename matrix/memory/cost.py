@@ -1,7 +1,7 @@
 """How long a launch keeps each part of the GPU busy, at the least: which part bounds it, and an estimate.
 
-Each resource's time is its work over the documented rate (``data/rates.toml``); the longest is the floor that
-no schedule can beat. Resources overlap in part, so the estimate that two environments are compared by is the
+Each resource's time is its work over the documented rate (``data/rates.toml``), and that of waiting what one warp
+takes for itself, in waves of blocks; the longest is the floor that no schedule can beat. Resources overlap in part, so the estimate that two environments are compared by is the
 root of the sum of squares: on an H200 it gives the four shared-memory-bound builds of fact F6's reduction
 (52 to 196 us measured) within 15 %, where the largest alone misses by up to 35 %.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ _MICRO = 1e6
 _SECTORS_A_WAVEFRONT = 4
 _ISSUED = ("issue", "alu", "fma")
 # Which the machine code alone shows, or shows otherwise than the PTX does.
-_OF_MACHINE_CODE = ("alu", "fma", "special", "local")
+_OF_MACHINE_CODE = ("alu", "fma", "special", "local", "latency")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class Rates:
     fma_per_clock: float
     special_per_clock: float
     tensor_flop_per_clock: float
+    latency_clocks: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,8 @@ class Work:
     alu: float = 0.0
     fma: float = 0.0
     local_sectors: float = 0.0
+    warp_clocks: float = 0.0  # of one warp, from its begin to its end
+    resident: int = 0  # blocks that an SM holds
 
 
 def busy_us(work: Work, target: str) -> dict[str, float]:
@@ -80,6 +83,8 @@ def busy_us(work: Work, target: str) -> dict[str, float]:
         "tensor": blocks * work.tensor_flop / rates.tensor_flop_per_clock,
         "l2": work.blocks * work.sectors * SECTOR_BYTES / rates.l2_bytes_per_clock,
     }
+    if work.resident:  # a warp may not be hidden by others: each wave of blocks takes as long as one
+        clocks["latency"] = math.ceil(work.blocks / (count * work.resident)) * work.warp_clocks
     times = {name: count / rates.clock_hz * _MICRO for name, count in clocks.items()}
     times["dram"] = work.dram_bytes / rates.dram_bytes_per_s * _MICRO
     return {name: round(time, 3) for name, time in times.items() if time > 0}
@@ -112,6 +117,13 @@ def bound(busy: Mapping[str, float]) -> str:
 def _rates() -> dict[str, Rates]:
     text = resources.files("matrix").joinpath("data/rates.toml").read_text(encoding="utf-8")
     return {target: Rates(**row) for target, row in tomllib.loads(text).items()}
+
+
+def latency_clocks(target: str) -> Mapping[str, float]:
+    """Measured ones by what is waited for; an H200's for a target that has none."""
+    rates = _rates()
+    found = rates.get(target)
+    return (found and found.latency_clocks) or rates["sm_90"].latency_clocks
 
 
 def multiprocessors(target: str) -> int | None:

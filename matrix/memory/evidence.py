@@ -23,7 +23,7 @@ from matrix.code.occupancy import UnknownTargetError, target_limits
 from matrix.memory import anchors
 from matrix.memory.accesses import Kind
 from matrix.memory.blocks import prepare
-from matrix.memory.cost import Work, busy_us, multiprocessors
+from matrix.memory.cost import Work, busy_us, latency_clocks, multiprocessors
 from matrix.memory.executed import executed, runs, tcgen05_work
 from matrix.memory.figures import instruction_figures
 from matrix.memory.launch import parameters, sample, spread_sample, tensor_bytes
@@ -32,6 +32,7 @@ from matrix.memory.machine_code import machine_work
 from matrix.memory.parsing import parse
 from matrix.memory.pipe import add_passes, writers_of
 from matrix.memory.reuse import L1, reuse
+from matrix.memory.schedule import Latencies, load_latency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +75,7 @@ class MemoryEvidence:
     lanes_an_address: int
     machine_instructions: float | None = None  # executed of the machine code; None where that is not known
     local_sectors: float | None = None  # that spills load and store; likewise
+    warp_clocks: float | None = None  # that one warp takes for itself, at the least; likewise
     busy_us: dict[str, float] = field(default_factory=dict)
     lines: list[dict[str, float | int | str]] = field(default_factory=list)
     note: str = ""
@@ -84,13 +86,14 @@ class Compiled:
     """What ptxas made of the PTX.
 
     ``resident`` blocks of ``shared_bytes`` share an SM and its L1 (:func:`matrix.code.occupancy.occupancy`; 0 where
-    it is not known); ``sass``: the machine code as :mod:`matrix.code.disassembler` writes it, by which instructions
-    count on each pipe and spills by what they move.
+    it is not known); ``code`` and ``sass``: the machine code, and as :mod:`matrix.code.disassembler` writes it, by
+    which instructions count on each pipe, spills by what they move, and waiting by the schedule.
     """
 
     resident: int = 0
     shared_bytes: int = 0
     sass: str = ""
+    code: bytes = b""
 
 
 def memory_evidence(
@@ -118,7 +121,9 @@ def memory_evidence(
     stores = _sum(found.figures, "sectors", _STORES)
     read = found.once(bulk) + sum(found.once(count, number) for number, count in fetched.items())
     read = min(read, found.footprint)
-    machine = machine_work(compiled.sass, found.anchors, found.threads // WARP) if compiled.sass else None
+    latencies = _latencies(target, found, sum(fetched.values()), read)
+    warps = found.threads // WARP
+    machine = machine_work(compiled.sass, compiled.code, found.anchors, warps, latencies) if compiled.sass else None
     work = Work(
         blocks=found.sample.total,
         wavefronts=_sum(found.figures, "wavefronts") + found.threads // WARP,  # one a warp: matrix.memory.pipe
@@ -130,6 +135,8 @@ def memory_evidence(
         alu=machine.alu if machine else 0.0,
         fma=machine.fma if machine else 0.0,
         local_sectors=machine.local_sectors if machine else 0.0,
+        warp_clocks=machine.warp_clocks if machine else 0.0,
+        resident=compiled.resident,
     )
     about = _evidence(found, work, sum(fetched.values()) + bulk)
     return replace(
@@ -139,6 +146,23 @@ def memory_evidence(
         lines=[dict(line) for line in found.lines],
         machine_instructions=round(machine.instructions, 1) if machine else None,
         local_sectors=round(machine.local_sectors, 2) if machine else None,
+        warp_clocks=round(machine.warp_clocks, 1) if machine else None,
+    )
+
+
+def _latencies(target: str, found: _Evaluated, fetched: float, dram_read_bytes: float) -> Latencies:
+    """Of a global load the mean: by what L1 has, and by what of the rest L2 has because it was read before."""
+    levels = latency_clocks(target)
+    asked = _sum(found.figures, "sectors", {Kind.GLOBAL_LOAD, Kind.ASYNC_COPY})
+    beyond = (fetched + _sum(found.figures, "sectors", {Kind.BULK_LOAD})) * SECTOR_BYTES * found.sample.total
+    in_l1 = max(0.0, 1 - fetched / asked) if asked else 0.0
+    in_l2 = max(0.0, 1 - dram_read_bytes / beyond) if beyond else 0.0
+    return Latencies(
+        load=load_latency(levels, in_l1, in_l2),
+        l1=levels["l1"],
+        shared=levels["shared"],
+        shuffle=levels["shuffle"],
+        other=levels["other"],
     )
 
 

@@ -19,11 +19,13 @@ import numpy as np
 from scipy.optimize import nnls
 
 from matrix.memory.anchors import of_opcode
+from matrix.memory.schedule import clocks, once, slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matrix.memory.operations import Array
+    from matrix.memory.schedule import Latencies, Slot
 
 _LINE = re.compile(r"^\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)(.*)$")
 _LABEL = re.compile(r"^\s*(\.L\w+):")
@@ -54,9 +56,12 @@ class MachineWork:
     fma: float
     special: float
     local_sectors: float
+    warp_clocks: float  # that one warp takes for itself (:mod:`matrix.memory.schedule`); 0 without the code's bytes
 
 
-def machine_work(sass: str, executions: Mapping[str, float], warps: int) -> MachineWork | None:
+def machine_work(
+    sass: str, code_bytes: bytes, executions: Mapping[str, float], warps: int, latencies: Latencies
+) -> MachineWork | None:
     """``sass`` as :mod:`matrix.code.disassembler` writes it; ``executions`` of anchors by a block of ``warps``."""
     code = _code(sass)
     loops = _loops(code)
@@ -67,14 +72,29 @@ def machine_work(sass: str, executions: Mapping[str, float], warps: int) -> Mach
     if weights is None:
         return None
     often = weights[where]
-    pipes = np.array([_PIPES.get(one.opcode, "") for one in code])
+    opcodes = [one.opcode for one in code]
+    pipes = np.array([_PIPES.get(opcode, "") for opcode in opcodes])
     return MachineWork(
-        instructions=float(often[[one.opcode != "NOP" for one in code]].sum()),
+        instructions=float(often[[opcode != "NOP" for opcode in opcodes]].sum()),
         alu=float(often[pipes == "alu"].sum()),
         fma=float(often[pipes == "fma"].sum()),
         special=float(often[pipes == "special"].sum()),
         local_sectors=float(often @ np.array([_local_sectors(one) for one in code])),
+        warp_clocks=_clocks(opcodes, slots(code_bytes), where, weights / warps, latencies),
     )
+
+
+def _clocks(
+    opcodes: Sequence[str], schedule: Sequence[Slot], where: Array, passes: Array, latencies: Latencies
+) -> float:
+    """All of a warp's passes through each loop's own code, and through the code outside of loops."""
+    if len(schedule) < len(opcodes):
+        return 0.0
+    parts = [np.flatnonzero(where == number).tolist() for number in range(len(passes))]
+    loops = sum(
+        clocks(opcodes, schedule, part, latencies) * often for part, often in zip(parts, passes[:-1], strict=False)
+    )
+    return float(loops + once(opcodes, schedule, parts[-1], latencies))
 
 
 @dataclass(frozen=True, slots=True)

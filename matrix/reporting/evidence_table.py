@@ -76,6 +76,7 @@ FACTS = (
     Fact(key="global_sectors_ideal", label="Global sectors, all coalesced"),
     Fact(key="machine_instructions", label="Warp instructions a block", words=("execution",)),
     Fact(key="executed_instructions", label="Warp instructions a block (PTX)", words=("execution",)),
+    Fact(key="warp_clocks", label="Clocks of one warp alone", words=("execution",)),
     Fact(key="local_sectors", label="Sectors that spills move a block", words=("spill", "local")),
     Fact(key="barriers", label="Barriers", words=("barrier", "exchange", "shared_traffic")),
     Fact(key="shuffles", label="Shuffles", words=("shuffle", "exchange", "shared_traffic")),

@@ -121,8 +121,8 @@ def with_code(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     found = list(launches)
     for target, places in by_target.items():
         codes = [_code(launches[place]) for place in places]
-        for place, text in zip(places, disassembler.disassemble(codes, target)):
-            found[place] = {**launches[place], "cubin": "", "sass": text}
+        for place, text, code in zip(places, disassembler.disassemble(codes, target), codes):
+            found[place] = {**launches[place], "cubin": "", "sass": text, "code": code}
     return found
 
 
@@ -217,6 +217,7 @@ def row(launch: dict[str, Any]) -> Row:
                 resident=int(measured.get("resident", 0)),
                 shared_bytes=int(measured.get("shared_bytes", 0)),
                 sass=launch.get("sass", ""),
+                code=launch.get("code", b""),
             ),
         )
     except ValueError as error:
