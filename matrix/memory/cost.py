@@ -1,9 +1,9 @@
 """How long a launch keeps each part of the GPU busy, at the least: which part bounds it, and an estimate.
 
 Each resource's time is its work over the documented rate (``data/rates.toml``), and that of waiting what one warp
-takes for itself, in waves of blocks; the longest is the floor that no schedule can beat. Resources overlap in part, so the estimate that two environments are compared by is the
-root of the sum of squares: on an H200 it gives the four shared-memory-bound builds of fact F6's reduction
-(52 to 196 us measured) within 15 %, where the largest alone misses by up to 35 %.
+takes for itself, in waves of blocks; the longest is the floor that no schedule can beat. Resources overlap in part,
+so the estimate that two environments are compared by is the root of the sum of squares: what it comes to against an
+H200's clock is in docs/memory.md.
 """
 
 from __future__ import annotations
