@@ -51,6 +51,12 @@ class EnvironmentBuildError(MatrixError):
         self.environment = environment
 
 
+class FleetError(MatrixError):
+    """The cluster that did the work is gone; what it had answered is kept."""
+
+    exit_code = ExitCode.INCOMPLETE
+
+
 class StorageError(MatrixError):
     """Results could not be written or read back."""
 

@@ -6,9 +6,21 @@ Ray's own test fixture (``ray.cluster_utils``). Nothing of it has a GPU; what a 
 from __future__ import annotations
 
 import os
-import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import psutil
+
+if TYPE_CHECKING:
+    from conftest import Project
+
+TESTS = Path(__file__).resolve().parent
+SOURCES = f"{TESTS}:{TESTS.parent}"
+OWN = ("run_id", "host", "started_at", "seconds", "cached")
 
 # Ray on Linux takes an address of the network for its own unless it is told that there is no cluster.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -27,11 +39,18 @@ class LocalCluster:
         self._root, self._environments, self._variables = root, environments, variables or {}
         self.nodes: dict[str, Any] = {}
         self._cluster = Cluster()
-        self.add("head", **{"num_cpus": 0, "include_dashboard": False, **head})
+        self._client_port = _free_port()
+        told = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": self._client_port}
+        self.add("head", **told, **head)
 
     @property
     def address(self) -> str:
         return str(self._cluster.address)
+
+    @property
+    def client_address(self) -> str:
+        """For Ray's client, which needs not be part of the cluster."""
+        return f"ray://127.0.0.1:{self._client_port}"
 
     def folder(self, name: str) -> Path:
         """Where the host of that name keeps what it built and found."""
@@ -53,15 +72,49 @@ class LocalCluster:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def workers(self, name: str) -> list[int]:
-        """The processes of tasks that run on a node."""
-        import psutil
-
+        """The processes of Ray's on a node that tasks run in."""
         raylet = psutil.Process(self.nodes[name].all_processes["raylet"][0].process.pid)
-        return [child.pid for child in raylet.children() if child.name().startswith("ray::_work")]
+        return [child.pid for child in raylet.children() if child.name().startswith("ray::_")]
 
     def shutdown(self) -> None:
         self._cluster.shutdown()
 
 
-def kill_worker(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Driver:
+    """`triton-matrix fleet` in a process of its own, as the product or with another work for the hosts."""
+
+    def __init__(
+        self, project: Project, cluster: LocalCluster, *arguments: str, work: str = "", address: str = ""
+    ) -> None:
+        start = [str(TESTS / "fleet_driver.py"), work] if work else ["-m", "matrix"]
+        command = [sys.executable, "-P", *start, "fleet", "--address", address or cluster.address, "--quiet"]
+        self.project = project
+        self.process = subprocess.Popen(
+            [*command, *arguments],
+            cwd=project.root,
+            env=project.environ(**LOOPBACK, PYTHONPATH=SOURCES),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self, timeout: float = 300) -> tuple[int, str]:
+        """Its exit code and all that it said."""
+        said, _ = self.process.communicate(timeout=timeout)
+        return self.process.returncode, said
+
+    @property
+    def run_id(self) -> str:
+        return max(path.name for path in (self.project.root / ".matrix" / "runs").iterdir() if not path.is_symlink())
+
+
+def rows(project: Project, table: str = "cells") -> list[dict[str, str]]:
+    """The rows of the latest run, less what is each run's own."""
+    frame = pd.read_parquet(project.latest / f"{table}.parquet").drop(columns=list(OWN), errors="ignore")
+    return sorted(frame.astype(str).to_dict("records"), key=str)

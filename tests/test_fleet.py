@@ -6,10 +6,13 @@ What nodes say they have is made up (no GPU is here); the cluster, its failures 
 from __future__ import annotations
 
 import json
+import os
 import pickle
-import subprocess
+import random
+import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +21,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from conftest import Project, Workshop
-from ray_cluster import LOOPBACK, LocalCluster
+from ray_cluster import SOURCES, Driver, LocalCluster, rows
 
 import matrix.fleet.cluster
 from matrix.commands import main as cli
@@ -34,7 +37,9 @@ from matrix.settings import config
 
 TESTS = Path(__file__).resolve().parent
 PAIR = ("--baseline", "3.8.0", "--candidate", "3.9.0")
-OWN = ("run_id", "host", "started_at", "seconds", "cached")
+# Of the built-in files these alone, so that no time goes into reading the others on every host.
+KERNELS = ("--no-builtin", *(word for name in ("layer_norm", "softmax", "vector_add")
+                             for word in ("--kernels", str(TESTS.parent / "kernels" / f"{name}.py"))))  # fmt: skip
 GPU_HOST = {"num_cpus": 2, "num_gpus": 2, "resources": {"sm_90": 1}}
 
 
@@ -157,27 +162,6 @@ def test_where_no_cluster_is_one_error_comes_at_once(address: str) -> None:
     assert time.monotonic() - began < 30
 
 
-class Driver:
-    """`triton-matrix fleet` in a process of its own, as the product or with another work for the hosts."""
-
-    def __init__(self, project: Project, cluster: LocalCluster, *arguments: str, work: str = "") -> None:
-        start = [str(TESTS / "fleet_driver.py"), work] if work else ["-m", "matrix"]
-        command = [sys.executable, "-P", *start, "fleet", "--address", cluster.address, "--quiet", *arguments]
-        self.project = project
-        self.process = subprocess.Popen(
-            command, cwd=project.root, env=project.environ(**LOOPBACK, PYTHONPATH=f"{TESTS}:{TESTS.parent}"),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-
-    def end(self, timeout: float = 300) -> tuple[int, str]:
-        said, _ = self.process.communicate(timeout=timeout)
-        return self.process.returncode, said
-
-    @property
-    def run_id(self) -> str:
-        return max(path.name for path in (self.project.root / ".matrix" / "runs").iterdir() if not path.is_symlink())
-
-
 @pytest.fixture(scope="module")
 def diary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("diary")
@@ -189,7 +173,7 @@ def cluster(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory, diary:
         workshop.environment(version)
     environments = workshop.root / ".matrix" / "environments"
     found = LocalCluster(tmp_path_factory.mktemp("cluster"), environments, {
-        "PYTHONPATH": f"{TESTS}:{TESTS.parent}", "MATRIX_TEST_DIARY": str(diary)})  # fmt: skip
+        "PYTHONPATH": SOURCES, "MATRIX_TEST_DIARY": str(diary)})  # fmt: skip
     try:
         for name in ("ada", "ben"):
             found.add(name, num_cpus=1)
@@ -197,11 +181,6 @@ def cluster(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory, diary:
         yield found
     finally:
         found.shutdown()
-
-
-def rows(project: Project, table: str = "cells") -> list[dict]:
-    frame = pd.read_parquet(project.latest / f"{table}.parquet").drop(columns=list(OWN), errors="ignore")
-    return sorted(frame.astype(str).to_dict("records"), key=str)
 
 
 def listening(pid: int) -> set[str]:
@@ -214,7 +193,7 @@ def listening(pid: int) -> set[str]:
 
 
 def test_a_fleet_ends_in_the_run_folder_that_one_host_would_have_left(cluster: LocalCluster, project: Project) -> None:
-    wanted = (*PAIR, "--targets", "sm_90", "--cases", "vector_add", "--stages", "import,compile,interpret")
+    wanted = (*PAIR, "--targets", "sm_90", *KERNELS, "--cases", "vector_add", "--stages", "import,compile,interpret")
     driver = Driver(project, cluster, *wanted)
     heard: set[str] = set()
     while driver.process.poll() is None:
@@ -233,3 +212,139 @@ def test_a_fleet_ends_in_the_run_folder_that_one_host_would_have_left(cluster: L
     local = project.matrix("run", *wanted, "--quiet")
     assert local.returncode == ExitCode.CLEAN, local.stderr
     assert rows(project) == fleet and rows(project, "verdicts") == verdicts
+
+
+# What the tests of failures run: nothing but waiting, on CPUs and on a host that says it has GPUs. Every answer leaves
+# a line in the diary.
+WAITING = (*PAIR, "--targets", "sm_80,sm_90", *KERNELS, "--stages", "import,interpret,correctness")
+
+
+def answered(diary: Path) -> list[str]:
+    return [line for path in diary.iterdir() for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def wait_for(diary: Path, lines: int, driver: Driver) -> None:
+    while len(answered(diary)) < lines:
+        assert driver.process.poll() is None, driver.end()[1]
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def fresh_diary(diary: Path) -> Path:
+    for path in diary.iterdir():
+        path.unlink()
+    return diary
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster: LocalCluster, diary: Path, workshop: Workshop, tmp_path_factory: pytest.TempPathFactory):
+    project = Project(tmp_path_factory.mktemp("undisturbed"))
+    code, said = Driver(project, cluster, *WAITING, work="slow").end()
+    assert code == ExitCode.CLEAN, said
+    lines = answered(diary)
+    assert len(lines) == len(set(lines)) > 20
+    meta = json.loads((project.latest / "run.json").read_text())
+    assert {host["name"] for host in meta["hosts"]} == {"ada", "ben", "hopper"}
+    on = {row["cell_id"].split("/")[1] for row in pd.read_parquet(project.latest / "cells.parquet").to_dict("records")
+          if row["host"] == "hopper"}  # fmt: skip
+    assert on == {"sm_90"}  # held for its target: nothing else ran there
+    return rows(project), rows(project, "verdicts"), len(lines)
+
+
+@pytest.mark.parametrize("kind", ["worker", "host", "driver"])
+def test_a_kill_at_any_moment_changes_no_result(
+    kind: str, cluster: LocalCluster, project: Project, fresh_diary: Path, undisturbed: tuple
+) -> None:
+    cells, verdicts, count = undisturbed
+    draw = random.Random(f"{kind} {os.environ.get('MATRIX_TEST_SEED', '1')}")
+    driver = Driver(project, cluster, *WAITING, work="slow")
+    wait_for(fresh_diary, draw.randrange(1, count - 4), driver)
+    name = draw.choice(["ada", "ben", "hopper"])
+    if kind == "worker":
+        working = [pid for each in cluster.nodes if each != "head" for pid in cluster.workers(each)]
+        os.kill(draw.choice(working), signal.SIGKILL)
+    elif kind == "host":
+        cluster.kill(name)
+        cluster.add(name, **(GPU_HOST if name == "hopper" else {"num_cpus": 1}))
+    else:
+        driver.process.kill()
+        driver.end()
+        driver = Driver(project, cluster, *WAITING, "--run-id", driver.run_id, work="slow")
+    code, said = driver.end()
+    assert code == ExitCode.CLEAN, said
+    assert rows(project) == cells and rows(project, "verdicts") == verdicts
+    ids = Counter((row["cell_id"], row["stage"]) for row in rows(project))
+    assert set(ids.values()) == {1}
+
+
+def test_what_no_host_is_left_for_is_named_and_the_rest_is_there(
+    cluster: LocalCluster, project: Project, fresh_diary: Path, undisturbed: tuple
+) -> None:
+    driver = Driver(project, cluster, *WAITING, work="slow")
+    wait_for(fresh_diary, 1, driver)
+    cluster.kill("hopper")
+    code, said = driver.end()
+    try:
+        assert code == ExitCode.INCOMPLETE, said
+        assert "no host with a GPU of sm_90 is left in the cluster" in said
+        found = pd.read_parquet(project.latest / "cells.parquet")
+        lost = found[found.outcome == "not_run"]
+        assert set(lost.stage) == {"correctness"} and lost.reason.str.contains("no host with a GPU of sm_90").all()
+        meta = json.loads((project.latest / "run.json").read_text())
+        assert any("no host with a GPU of sm_90" in each["why"] for each in meta["not_run"])
+        assert Counter(found.cell_id + found.stage).most_common(1)[0][1] == 1
+        assert len(found) == len(undisturbed[0])
+    finally:
+        cluster.add("hopper", **GPU_HOST)
+
+
+def test_a_target_that_no_host_has_is_said_within_half_a_minute(cluster: LocalCluster, project: Project) -> None:
+    began = time.monotonic()
+    code, said = Driver(project, cluster, *PAIR, "--targets", "sm_120", "--stages", "timing").end()
+    assert code == ExitCode.USAGE and "timing" in said and "2 GPUs (sm_90)" in said
+    assert time.monotonic() - began < 30
+
+
+def test_through_rays_client_it_is_the_same_run(cluster: LocalCluster, project: Project, undisturbed: tuple) -> None:
+    code, said = Driver(project, cluster, *WAITING, work="slow", address=cluster.client_address).end()
+    assert code == ExitCode.CLEAN, said
+    assert rows(project) == undisturbed[0] and rows(project, "verdicts") == undisturbed[1]
+
+
+def test_gpus_are_held_one_a_task_and_their_rows_are_a_runs(cluster: LocalCluster, project: Project) -> None:
+    project.write("cases/double.py", CASE)
+    driver = Driver(project, cluster, *PAIR, "--targets", "sm_90", "--no-builtin", "--kernels", "cases", "--stages",
+                    "import,correctness,timing", work="on_fake_gpus")  # fmt: skip
+    code, said = driver.end()
+    assert code in {ExitCode.CLEAN, ExitCode.REGRESSED, ExitCode.INCOMPLETE}, said  # the fake's figures mean nothing
+    cells = pd.read_parquet(project.latest / "cells.parquet")
+    outcomes = cells.groupby(["case", "stage"]).outcome.unique().map(list)
+    assert outcomes["double", "correctness"] == ["passed"] == outcomes["double", "import"]
+    timings = pd.read_parquet(project.latest / "timings.parquet")
+    assert set(timings.host) == {"hopper"} and set(timings.gpu_uuid) == {"GPU-fake-0", "GPU-fake-1"}
+    assert timings.groupby("params").gpu_uuid.nunique().eq(1).all()  # what is compared ran on one GPU
+    assert set(timings.role) == {"baseline", "candidate", "control"}
+    meta = json.loads((project.latest / "run.json").read_text())
+    assert {gpu["uuid"]: gpu["host"] for gpu in meta["gpus"]} == {"GPU-fake-0": "hopper", "GPU-fake-1": "hopper"}
+    walls = timings[timings.role == "baseline"].groupby("gpu_uuid").wall_seconds.sum()
+    assert {gpu["uuid"]: gpu["timing_wall_s"] for gpu in meta["gpus"]} == pytest.approx(dict(walls))
+    assert pd.read_parquet(project.latest / "dimensions.parquet").host.eq("hopper").all()
+
+
+CASE = """
+import torch, triton, triton.language as tl
+from matrix import Case
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+def double(x):
+    out = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+case = Case(name="double", run=double, reference=lambda x: 2 * x, inputs=lambda make, p: [make.normal((p.n,), "fp32")],
+            timing=[{"n": n} for n in range(256, 272, 4)])
+"""

@@ -16,7 +16,7 @@ import matrix
 from matrix.catalogue.suites import requirements_of, suite_files
 from matrix.commands.causes import COMMANDS
 from matrix.commands.workplace import gpu_host, project_root
-from matrix.errors import ExitCode, UsageError
+from matrix.errors import ExitCode, FleetError, UsageError
 from matrix.model import DEFAULT_TARGETS, Stage, Target
 from matrix.resources import catalogue_folder, kernels_folder, passes_folder, sample_folder, suites_folder
 from matrix.running.plan import GPU_STAGES, HOST_STAGES, Request, find_case_files
@@ -325,12 +325,15 @@ def fleet(
     """
     from matrix.fleet.cluster import connected
     from matrix.fleet.fleet import Fleet, fit_request
+    from matrix.fleet.pools import offered
     from matrix.running.run import Run, default_jobs
 
     configuration, board = _configuration(selection), Board(quiet=quiet or as_json)
     waivers, history = _waivers(waiver_file), _history(history_at)
     with connected(address) as cluster:
-        request = fit_request(_request(configuration, selection, cluster.targets()), cluster.nodes(), board.say)
+        offer = offered(cluster.nodes())
+        asked = _request(configuration, selection, cluster.targets(), where=f"in the cluster ({offer})")
+        request = fit_request(asked, offer, board.say)
         state = Run(
             request=request,
             configuration=_with_requirements(configuration, request),
@@ -344,7 +347,11 @@ def fleet(
             run_id=run_id,
             fleet=Fleet(cluster=cluster),
         )
-        return _executed(state, as_json=as_json, share=share)
+        try:
+            return _executed(state, as_json=as_json, share=share)
+        except (KeyboardInterrupt, FleetError):
+            click.echo(f"to take the run up again: --run-id {state.run_id}", err=True)
+            raise
 
 
 def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *, as_json: bool) -> int:
@@ -725,8 +732,8 @@ def _taking_part(host: GpuHost, request: Request) -> GpuHost:
     return dataclasses.replace(host, gpus=tuple(usable(host.gpus, request.targets)))
 
 
-def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: bool) -> tuple[Stage, ...]:
-    """The stages asked for; by default all that this host can run. Raises :class:`UsageError` for one it cannot."""
+def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: bool, where: str) -> tuple[Stage, ...]:
+    """The stages asked for; by default all that can be run. Raises :class:`UsageError` for one that cannot."""
     asked = _flat(selection["stages"])
     if not asked and selection["profile"]:
         return tuple(selection["profile"].stages_here(gpu=gpu))
@@ -736,11 +743,13 @@ def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: boo
     stages = tuple(map(Stage, _words("stage", asked, list(Stage))))
     if beyond := [str(stage) for stage in stages if stage in GPU_STAGES and not gpu]:
         hint = "see `triton-matrix doctor`; --targets may have left the GPU's own target out"
-        raise UsageError(f"no GPU here for {', '.join(beyond)}", hint=hint)
+        raise UsageError(f"no GPU {where} for {', '.join(beyond)}", hint=hint)
     return stages
 
 
-def _request(configuration: Configuration, selection: dict[str, Any], gpus_of: Sequence[str]) -> Request:
+def _request(
+    configuration: Configuration, selection: dict[str, Any], gpus_of: Sequence[str], *, where: str = "here"
+) -> Request:
     """The command line over the configuration. Raises :class:`UsageError` for what is not there."""
     candidates = _flat(selection["candidate"]) or list(configuration.candidates)
     baseline = configuration.environment(selection["baseline"] or configuration.baseline).id
@@ -769,7 +778,7 @@ def _request(configuration: Configuration, selection: dict[str, Any], gpus_of: S
         targets=targets,
         case_files=files,
         cases=cases,
-        stages=_stages(configuration, selection, gpu=bool(gpu_targets)),
+        stages=_stages(configuration, selection, gpu=bool(gpu_targets), where=where),
         gpu_targets=gpu_targets,
         configs=selection["configs"],
     )

@@ -6,14 +6,16 @@ We never start a cluster, a dashboard or anything else that listens: a driver co
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import signal
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from matrix.errors import UsageError
+from matrix.errors import FleetError, UsageError
 from matrix.fleet import hosts
 from matrix.fleet.pools import TOKEN, Node, gpu_pool
 from matrix.model import Target
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from matrix.fleet.pools import Pool
     from matrix.fleet.project import Project
 
+_CLIENT = "ray://"
 _CONNECT_S = 5.0
 _RETRIES = 3  # Ray's, of a task whose worker or host was lost
 _START = "start one with `ray start --head`, or name one: --address HOST:PORT"
@@ -37,62 +40,81 @@ class Lost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A connection. Tasks are known by what :meth:`ask` returned."""
+    """A connection, in a process that is part of the cluster. Whatever goes in and out of it is plain data."""
 
-    ray: Any
-    _groups: dict[str, Any] = field(default_factory=dict, init=False)
+    def __init__(self) -> None:
+        self._ray = import_module("ray")
+        self._groups: dict[str, Any] = {}  # what holds a host, by target
+        self._tasks: dict[int, Any] = {}
+        self._ids = itertools.count()
+        self._project: Any = None
 
     def nodes(self) -> list[Node]:
         """The hosts that are alive."""
-        return [Node.of(told) for told in self.ray.nodes() if told["Alive"]]
+        return [Node.of(told) for told in self._ray.nodes() if told["Alive"]]
 
     def targets(self) -> list[str]:
         """The targets that some host has GPUs of."""
         nodes = self.nodes()
         return [str(target) for target in Target if gpu_pool(nodes, str(target))]
 
-    def share(self, project: Project) -> Any:
-        """The project where every host finds it: it travels to each once."""
-        return self.ray.put(project)
+    def free_cpus(self) -> float:
+        """CPUs of the cluster that nobody uses now."""
+        return float(self._ray.available_resources().get("CPU", 0.0))
 
-    def survey(self, pool: Pool, order: Order, project: Any) -> Any:
-        """Start a task that has a host of the pool get ready and answers with its survey."""
-        options = {**self._placed(pool), "max_retries": _RETRIES, "num_returns": "streaming"}
-        return self.ray.remote(_survey).options(**options).remote(order, project)
+    def share(self, project: Project) -> None:
+        """Put the project where every host finds it: it travels to each once."""
+        self._project = self._ray.put(project)
 
     def hold(self, pool: Pool, patience_s: float) -> bool:
         """Ask for one whole host of a target; whether it was free within so many seconds."""
         self._placed(pool)
         return bool(self._groups[pool.target].wait(patience_s))
 
-    def free_cpus(self) -> float:
-        """CPUs of the cluster that nobody uses now."""
-        return float(self.ray.available_resources().get("CPU", 0.0))
+    def release(self, pool: Pool) -> None:
+        """Give a target's host back."""
+        if group := self._groups.pop(pool.target, None):
+            import_module("ray.util.placement_group").remove_placement_group(group)
 
-    def ask(self, pool: Pool, order: Order, units: Sequence[str], project: Any, work: Callable[..., Any]) -> Any:
+    def survey(self, pool: Pool, order: Order) -> int:
+        """Start a task that has a host of the pool get ready and answers with its survey."""
+        return self._start(pool, _survey, order)
+
+    def ask(self, pool: Pool, order: Order, units: Sequence[str], work: Callable[..., Any]) -> int:
         """Start a task that answers for these units, one after the other."""
-        options = {**self._placed(pool), "max_retries": _RETRIES, "num_returns": "streaming"}
-        return self.ray.remote(_work).options(**options).remote(work, order, tuple(units), project)
+        return self._start(pool, _work, order, work, tuple(units))
 
-    def take(self, tasks: Sequence[Any], patience_s: float) -> Iterator[tuple[Any, Answer | Survey | Lost | None]]:
+    def take(self, tasks: Sequence[int], patience_s: float) -> list[tuple[int, Answer | Survey | Lost | None]]:
         """What tasks have answered by now, each with its task; None where a task is done. Waits for the first."""
-        ready, _ = self.ray.wait(list(tasks), num_returns=1, timeout=patience_s)
+        known = {self._tasks[task]: task for task in tasks}
+        ready, _ = self._ray.wait(list(known), num_returns=1, timeout=patience_s)
         if ready:
-            ready, _ = self.ray.wait(list(tasks), num_returns=len(tasks), timeout=0)
-        for task in ready:
-            try:
-                yield task, self.ray.get(next(task))
-            except StopIteration:
-                yield task, None
-            except self.ray.exceptions.RayError as error:
-                yield task, Lost(reason=_why(error))
+            ready, _ = self._ray.wait(list(known), num_returns=len(known), timeout=0)
+        answers = [(known[each], self._next(each)) for each in ready]
+        for task, answer in answers:
+            if answer is None or isinstance(answer, Lost):
+                del self._tasks[task]
+        return answers
 
-    def cancel(self, task: Any) -> None:
+    def cancel(self, task: int) -> None:
         """End a task that nobody waits for any more."""
-        with contextlib.suppress(Exception):  # it may be over by now, whichever way
-            self.ray.cancel(task, force=True)
+        if task in self._tasks:
+            self._ray.cancel(self._tasks.pop(task), force=True)
+
+    def _start(self, pool: Pool, function: Callable[..., Any], *arguments: object) -> int:
+        options = {**self._placed(pool), "max_retries": _RETRIES, "num_returns": "streaming"}
+        task = next(self._ids)
+        self._tasks[task] = self._ray.remote(function).options(**options).remote(self._project, *arguments)
+        return task
+
+    def _next(self, stream: Any) -> Answer | Survey | Lost | None:
+        try:
+            return self._ray.get(next(stream))  # type: ignore[no-any-return]
+        except StopIteration:
+            return None
+        except self._ray.exceptions.RayError as error:
+            return Lost(reason=_why(error))
 
     def _placed(self, pool: Pool) -> dict[str, Any]:
         """Where Ray puts a task of this pool. Of a target one host's GPUs are held together, by a placement group."""
@@ -131,16 +153,33 @@ def connected(address: str) -> Iterator[Cluster]:
     finally:
         signal.signal(signal.SIGTERM, obeyed)
     try:
-        yield Cluster(ray=ray)
+        yield _relayed(ray) if address.startswith(_CLIENT) else Cluster()
     finally:
         ray.shutdown()
+
+
+def _relayed(ray: Any) -> Cluster:
+    """A cluster seen through Ray's client, which knows no streams: an actor there has the connection."""
+    actor = ray.remote(Cluster).options(num_cpus=0).remote()
+
+    class Relayed:
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            return functools.partial(self._ask, name)
+
+        def _ask(self, name: str, *arguments: object) -> Any:
+            try:
+                return ray.get(getattr(actor, name).remote(*arguments))
+            except ray.exceptions.RayError as error:
+                raise FleetError(f"the cluster was lost: {_why(error)}") from error
+
+    return Relayed()  # type: ignore[return-value]  # it has whatever a Cluster has
 
 
 def _reachable(address: str) -> None:
     """Raise :class:`UsageError` for what is no address, and where nobody listens: Ray itself would try for minutes."""
     if address == "auto":
         return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.removeprefix(_CLIENT).rpartition(":")
     if not host or not port.isdecimal():
         raise UsageError(f"--address {address!r} is none of auto, ray://HOST:PORT and HOST:PORT", hint=_START)
     try:
@@ -156,19 +195,22 @@ def _why(error: BaseException) -> str:
     return f"{type(cause).__name__}: {lines[0] if lines else ''}"
 
 
-def _survey(order: Order, project: Project) -> Iterator[Survey]:
-    node, jobs = _seat()
-    yield hosts.survey(order, project, node=node, jobs=jobs)
+def _survey(project: Project, order: Order) -> Iterator[Survey]:
+    name, jobs = _seat()
+    yield hosts.survey(order, project, name=name, jobs=jobs)
 
 
 def _work(
-    work: Callable[..., Iterator[Answer]], order: Order, units: Sequence[str], project: Project
+    project: Project, order: Order, work: Callable[..., Iterator[Answer]], units: Sequence[str]
 ) -> Iterator[Answer]:
-    node, jobs = _seat()
-    yield from work(order, units, project, node=node, jobs=jobs)
+    name, jobs = _seat()
+    yield from work(order, units, project, name=name, jobs=jobs)
 
 
 def _seat() -> tuple[str, int]:
-    """The node that this task runs on, and how many CPUs of it are its own."""
-    context = import_module("ray").get_runtime_context()
-    return context.get_node_id(), max(1, int(context.get_assigned_resources().get("CPU", 1)))
+    """What this host's operator calls it, if anything, and how many CPUs this task has to itself."""
+    ray = import_module("ray")
+    context = ray.get_runtime_context()
+    nodes = (Node.of(told) for told in ray.nodes())
+    name = next((node.name for node in nodes if node.id == context.get_node_id()), "")
+    return name, max(1, int(context.get_assigned_resources().get("CPU", 1)))

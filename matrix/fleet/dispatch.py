@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
 from matrix.fleet.cluster import Lost
@@ -40,8 +40,12 @@ class _Lane:
 
     pool: Pool
     waiting: list[tuple[str, ...]]
-    running: dict[Any, list[str]] = field(default_factory=dict)  # a task's units that are not answered
+    running: dict[int, list[str]] = field(default_factory=dict)  # a task's units that are not answered
     hostless_since: float | None = None
+
+    @property
+    def open(self) -> bool:
+        return bool(self.waiting or self.running)
 
     def drop(self) -> list[str]:
         """Everything that is left, forgotten here."""
@@ -57,7 +61,6 @@ class Dispatch:
 
     cluster: Cluster
     order: Order
-    project: Any
     work: Callable[..., Iterator[Answer]]
     say: Callable[[str], None]
     patience_s: float = PATIENCE_S
@@ -67,7 +70,7 @@ class Dispatch:
         if self.cluster.free_cpus() < 1:
             self.say("every CPU of the cluster is taken; waiting for one")
         lane = _Lane(pool=pool, waiting=[])
-        task = self.cluster.survey(pool, self.order, self.project)
+        task = self.cluster.survey(pool, self.order)
         lane.running[task] = ["survey"]
         while True:
             for _, told in self.cluster.take([task], _LOOK_S):
@@ -84,21 +87,29 @@ class Dispatch:
         lanes = [_Lane(pool=pool, waiting=slices(wanted, pool.workers)) for pool, wanted in units.items()]
         looked = time.monotonic()
         try:
-            while any(lane.waiting or lane.running for lane in lanes):
+            while lanes:
                 for lane in lanes:
                     self._fill(lane)
                 yield from self._take(lanes)
                 if time.monotonic() - looked > _LOOK_S:
                     looked = time.monotonic()
                     yield from self._look(lanes, self.cluster.nodes())
+                lanes = self._open(lanes)
         finally:
             for task in [task for lane in lanes for task in lane.running]:
                 self.cluster.cancel(task)
 
+    def _open(self, lanes: Sequence[_Lane]) -> list[_Lane]:
+        """The lanes that have something left; what held hosts for the others is given back."""
+        for lane in lanes:
+            if not lane.open:
+                self.cluster.release(lane.pool)
+        return [lane for lane in lanes if lane.open]
+
     def _fill(self, lane: _Lane) -> None:
         while lane.waiting and len(lane.running) < _AHEAD * lane.pool.workers:
             units = lane.waiting.pop(0)
-            task = self.cluster.ask(lane.pool, self.order, units, self.project, self.work)
+            task = self.cluster.ask(lane.pool, self.order, units, self.work)
             lane.running[task] = list(units)
 
     def _take(self, lanes: Sequence[_Lane]) -> Iterator[Answer | Missing]:
@@ -119,7 +130,7 @@ class Dispatch:
         """Give up what no host is left for."""
         now = time.monotonic()
         for lane in lanes:
-            if not (lane.waiting or lane.running) or any(lane.pool.fits(node) for node in nodes):
+            if not lane.open or any(lane.pool.fits(node) for node in nodes):
                 lane.hostless_since = None
                 continue
             lane.hostless_since = lane.hostless_since or now

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from matrix.fleet.cluster import Cluster
     from matrix.fleet.orders import Survey
-    from matrix.fleet.pools import Node, Pool
+    from matrix.fleet.pools import Pool
     from matrix.running.execute import Bench
     from matrix.running.plan import PlannedCell, Request
     from matrix.running.run import Run
@@ -48,16 +48,18 @@ class Fleet:
 
     def find(self, run: Run, bench: Bench) -> Found:
         """All that the fleet can find out. Raises :class:`UsageError` where no host can do anything."""
-        order = _order(run, self.cluster)
-        project = self.cluster.share(pack(run.home.root, run.configuration, run.request.case_files))
+        run.board.say(f"run {run.run_id}")
+        order = _order(run)
+        self.cluster.share(pack(run.home.root, run.configuration, run.request.case_files))
         with Journal(_journal(run), _head(order)) as journal:
             order = _taken_up(run, order, journal)
-            dispatch = Dispatch(cluster=self.cluster, order=order, project=project, work=self.work, say=run.board.say)
+            dispatch = Dispatch(cluster=self.cluster, order=order, work=self.work, say=run.board.say)
             pools, absent = self._pools(run)
             survey = dispatch.survey(pools[0])
             run.provisions = survey.provisions
             units = units_of(planned_of(survey.provisions, survey.collected, run.request))
             ticks = _ticks(run, pools, units, journal)
+            seen: set[str] = set()
             missing = {unit: absent[_pool_of(unit)] for unit in units if _pool_of(unit) in absent}
             for phase in self._phases(run, pools, [u for u in units if u not in journal.answers and u not in missing]):
                 for answer in dispatch.answers(phase):
@@ -65,6 +67,9 @@ class Fleet:
                         missing |= dict.fromkeys(answer.units, answer.reason)
                     elif _keep(answer, journal, bench):
                         ticks[_pool_of(answer.unit)]()
+                        if answer.host.name not in seen:
+                            seen.add(answer.host.name)
+                            run.board.say(f"host {answer.host.name} takes part")
             answers = [journal.answers[unit] for unit in units if unit in journal.answers]
         for answer in answers:
             run.provisions = {**run.provisions, **answer.provisions}
@@ -72,7 +77,8 @@ class Fleet:
 
     def settle(self, run: Run) -> None:
         """The run is written: nobody needs to take it up again."""
-        _journal(run).unlink(missing_ok=True)
+        for path in (_journal(run), _journal(run).with_suffix(".lock")):
+            path.unlink(missing_ok=True)
 
     def _pools(self, run: Run) -> tuple[list[Pool], dict[str, str]]:
         """The hosts for the stages without a GPU, then those for each target; why there are none for the others."""
@@ -104,14 +110,14 @@ class Fleet:
         yield on_gpus | on_hosts if side_by_side else on_gpus
 
 
-def fit_request(request: Request, nodes: Sequence[Node], say: Callable[[str], None]) -> Request:
+def fit_request(request: Request, offer: str, say: Callable[[str], None]) -> Request:
     """The request as a fleet takes it, and a word on what the cluster has no GPU for.
 
     Counters are left out: they follow from verdicts, and run.json says that they were not run.
     """
     lacking = [target for target in request.targets if target not in request.gpu_targets]
     if lacking:
-        say(f"no host of the cluster has a GPU of {listing(lacking)}: compiled for, not run ({offered(nodes)})")
+        say(f"no host of the cluster has a GPU of {listing(lacking)}: compiled for, not run ({offer})")
     stages = tuple(stage for stage in request.stages if stage is not Stage.COUNTERS)
     return dataclasses.replace(request, stages=stages)
 
@@ -120,7 +126,7 @@ def _journal(run: Run) -> Path:
     return run.home.path / "fleet" / f"{run.run_id}.journal"
 
 
-def _order(run: Run, cluster: Cluster) -> Order:
+def _order(run: Run) -> Order:
     return Order(
         run_id=run.run_id,
         request=run.request,
@@ -129,7 +135,6 @@ def _order(run: Run, cluster: Cluster) -> Order:
         roots=Roots.here(run.home.root.resolve()),
         code=hosts.code_digest(),
         lock_mhz=run.lock_mhz,
-        names={node.id: node.name for node in cluster.nodes() if node.name},
     )
 
 
@@ -180,6 +185,7 @@ def _found(
     missing: Mapping[str, str],
 ) -> Found:
     """One host's results, made of many hosts' rows. What has no row gets one that says why."""
+    request, profile = run.request, run.profile
     timings = together(answer.timings for answer in answers)
     rows = [row for answer in answers for row in answer.cells]
     gaps = list(_gaps(run, units, answers, missing))
@@ -196,9 +202,18 @@ def _found(
         ),
         told={"hosts": _hosts(survey, answers)},
         not_run=[
-            {"what": f"{count} units", "why": why} for why, count in collections.Counter(missing.values()).items()
+            *_beyond(fuzz=bool(request.gpu_targets and profile and profile.fuzz_seconds)),
+            *({"what": f"{count} units", "why": why} for why, count in collections.Counter(missing.values()).items()),
         ],
     )
+
+
+def _beyond(*, fuzz: bool) -> Iterator[dict[str, str]]:
+    """What a run on one host can and a fleet cannot."""
+    where = "`triton-matrix run` on a host with the GPU"
+    yield {"what": str(Stage.COUNTERS), "why": f"a fleet reads none, for they follow from the verdicts: {where} does"}
+    if fuzz:
+        yield {"what": "fuzz", "why": f"a fleet does not look for fresh points: {where} does"}
 
 
 def _gaps(

@@ -87,9 +87,9 @@ class Bay:
         )
 
 
-def survey(order: Order, project: Project, *, node: str, jobs: int) -> Survey:
+def survey(order: Order, project: Project, *, name: str, jobs: int) -> Survey:
     """Get this host ready and say what its environments are and which cases they hold."""
-    with _bay(order, project, node, jobs) as bay:
+    with _bay(order, project, name, jobs) as bay:
         ready = bay.ready
         collected = bay.roots.retold(list(ready.collected), order.roots)
         return Survey(host=bay.host, provisions=dict(ready.provisions), collected=collected)
@@ -100,13 +100,13 @@ def work(
     units: Sequence[str],
     project: Project,
     *,
-    node: str,
+    name: str,
     jobs: int,
     gpus: Callable[[], GpuHost] = gpu_host,
     plan: TimingPlan | None = None,
 ) -> Iterator[Answer]:
     """An answer for each unit, in this order: Ray takes the n-th of another attempt for the n-th of this one."""
-    with _bay(order, project, node, jobs) as bay:
+    with _bay(order, project, name, jobs) as bay:
         planned = units_of(bay.ready.planned)
         if on_gpu(units[0]):
             yield from _on_gpu(bay, units, planned, gpus(), plan or TimingPlan())
@@ -115,9 +115,9 @@ def work(
 
 
 @contextlib.contextmanager
-def _bay(order: Order, project: Project, node: str, jobs: int) -> Iterator[Bay]:
+def _bay(order: Order, project: Project, name: str, jobs: int) -> Iterator[Bay]:
     host = this_host()
-    host = dataclasses.replace(host, name=order.names.get(node, host.name))
+    host = dataclasses.replace(host, name=name or host.name)
     if order.code != code_digest():
         raise UsageError(f"host {host.name} has another triton-matrix than the driver", hint="install the same on all")
     folder = host_folder()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Self
 
+import filelock
+
 from matrix.errors import UsageError
 from matrix.storage.atomic import storage_error
 
@@ -21,12 +23,18 @@ class Journal:
     def __init__(self, path: Path, head: str) -> None:
         """``head`` says what the run is: of another one no answer may be taken."""
         self._path, self._head = path, head
+        self._lock = filelock.FileLock(path.with_suffix(".lock"))
 
     def __enter__(self) -> Self:
-        self.answers = self._read()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+            self.answers = self._read()
             self._file = self._path.open("ab")
+        except filelock.Timeout:
+            raise UsageError(
+                f"{self._path.stem} is under way in another process", hint="let it end, or end it"
+            ) from None
         except OSError as error:
             raise storage_error(self._path, error) from error
         if not self._file.tell():
@@ -35,6 +43,7 @@ class Journal:
 
     def __exit__(self, kind: type[BaseException] | None, value: object, trace: TracebackType | None) -> None:
         self._file.close()
+        self._lock.release()
 
     def keep(self, answer: Answer) -> bool:
         """Record an answer, before anything else is done with it; False where its unit was answered already."""

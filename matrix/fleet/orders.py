@@ -29,8 +29,6 @@ class Order:
     roots: Roots
     code: str  # digest of this package, which must be the hosts' too
     lock_mhz: int = 0
-    # Hosts that their operator gave a name, by Ray's node id.
-    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,7 +236,10 @@ class Run:
             store.write_timings(self.folder, gpu.timings.arms)
             store.write_rounds(self.folder, gpu.timings.rounds)
         finished = {"exit_code": int(code), "cases": _cases_meta(found.collected), "gpus": list(gpu.gpus)}
-        absent = [*not_run(self.request, "the fleet" if self.fleet else "this host"), *found.not_run]
+        known = {row["what"] for row in found.not_run}
+        absent = [
+            row for row in not_run(self.request, "the fleet" if self.fleet else "this host") if row["what"] not in known
+        ] + [*found.not_run]
         write_meta(self.folder, self._meta("complete") | finished | {"not_run": absent} | dict(found.told))
         judged = dataclasses.replace(load(self.folder, judged=False), verdicts=verdicts)
         run = dataclasses.replace(judged, verdicts=with_owners(judged))
