@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from matrix.causes.redcell import stock
 from matrix.causes.walk import Attempt, Path, Side, Step, is_open, is_steady, side_of, walk
 from matrix.errors import UsageError
 from matrix.judging.chains import as_dict, chains_of
@@ -177,7 +176,7 @@ def row_of(run: RunFolder, red: RedCell, version: str, *, good: str = "") -> Ver
 
 def measured(red: RedCell, lab: Laboratory, good: str, bad: Sequence[str], *, cross_ptxas: bool = False) -> RunFolder:
     """A run of the cell in these releases alone, up to its stage."""
-    names = [stock(lab.configuration, version).id for version in (good, *bad)]
+    names = [lab.standing_for(version, red.run).id for version in (good, *bad)]
     stages = (Stage.CORRECTNESS, Stage.TIMING) if red.stage is Stage.TIMING else (red.stage,)
     wanted = tuple(dict.fromkeys((Stage.IMPORT, Stage.COMPILE, *stages)))
     return lab.probe(red.place, [red.file()], names[0], names[1:], stages=wanted, cross_ptxas=cross_ptxas)

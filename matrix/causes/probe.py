@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from matrix.causes.redcell import stock
 from matrix.gpus.stages import GpuHost
 from matrix.model import CPU, DEFAULT_TARGETS, Stage, Target
 from matrix.running.plan import GPU_STAGES, HOST_STAGES, Request
 from matrix.running.run import Run
+from matrix.settings.environments import HOST
 from matrix.storage.runfolder import load
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from matrix.running.progress import Board
     from matrix.settings.config import Configuration
+    from matrix.settings.environments import Environment
     from matrix.storage.runfolder import RunFolder
     from matrix.storage.runs import Home
 
@@ -30,6 +33,20 @@ class Laboratory:
     board: Board
     jobs: int
     gpu_host: GpuHost = field(default_factory=GpuHost)
+    # Whether releases are asked about in front of this host's own torch (``3.5.1@host``), and not as their stock pairs.
+    on_host: bool = False
+
+    def named(self, told: str) -> str:
+        """A release stays what it is, since any environment of it will do; ``3.5.1@host`` is one environment."""
+        return self.configuration.environment(told).id if is_on_host(told) else told
+
+    def standing_for(self, version: str, run: RunFolder) -> Environment:
+        """The environment that stands for a release."""
+        if not self.on_host:
+            return stock(self.configuration, version)
+        known = [name for name, told in run.environments.items() if told.get("triton") == version]
+        here = next((name for name in known if name == HOST or name.endswith(f"-{HOST}")), f"{version}@{HOST}")
+        return self.configuration.environment(here)
 
     def probe(
         self,
@@ -65,6 +82,11 @@ class Laboratory:
             cross_ptxas=cross_ptxas,
         )
         return load(run.execute().folder)
+
+
+def is_on_host(told: str) -> bool:
+    """Whether a name as somebody writes it means an environment over this host's own torch."""
+    return told == HOST or told.endswith(f"@{HOST}")
 
 
 def target_and_point(cell: str) -> tuple[tuple[str, ...], str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.causes.draft import LIMIT_S, Draft, Seen, uv_line
-from matrix.causes.redcell import reasons, stock
+from matrix.causes.redcell import reasons
 from matrix.errors import EnvironmentBuildError, StorageError, UsageError
 from matrix.judging.changes import CodeReason
 from matrix.model import Stage, format_params
@@ -101,7 +101,8 @@ def reproduce(red: RedCell, lab: Laboratory, path: Path) -> Reproducer:
 
     Raises :class:`NotShown` where it does not, :class:`UsageError` where the case needs more than torch and triton.
     """
-    good, bad = (stock(lab.configuration, red.version(name)) for name in (red.verdict.baseline, red.verdict.candidate))
+    compared = (red.verdict.baseline, red.verdict.candidate)
+    good, bad = (lab.standing_for(red.version(name), red.run) for name in compared)
     sides, params = _prepared(red, lab, good, bad)
     stage = _stage(red, lab)
     draft = Draft(red=red, stage=stage, params=params, path=path, good=good, bad=bad)

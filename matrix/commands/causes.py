@@ -143,7 +143,7 @@ def watch(context: click.Context, index: str, profile: str, cases: tuple[str, ..
 
 
 def _laboratory(asked: dict[str, Any]) -> Laboratory:
-    from matrix.causes.probe import Laboratory
+    from matrix.causes.probe import Laboratory, is_on_host
     from matrix.running.run import default_jobs
 
     return Laboratory(
@@ -152,6 +152,7 @@ def _laboratory(asked: dict[str, Any]) -> Laboratory:
         board=Board(quiet=asked["quiet"]),
         jobs=default_jobs(),
         gpu_host=gpu_host(),
+        on_host=is_on_host(asked["good"]) or is_on_host(asked["bad"]),
     )
 
 
@@ -162,7 +163,7 @@ def _red_cell(lab: Laboratory, asked: dict[str, Any]) -> RedCell:
     from matrix.storage.runfolder import load
     from matrix.storage.runs import LATEST
 
-    cell, good, bad = asked["cell"], asked["good"], asked["bad"]
+    cell, good, bad = asked["cell"], lab.named(asked["good"]), lab.named(asked["bad"])
     told = sample_folder() if asked["sample"] else asked["run_dir"]
     latest = (lab.home.runs / LATEST / "run.json").is_file()
     folder = load(told or lab.home.latest()) if told or latest else None
@@ -170,7 +171,7 @@ def _red_cell(lab: Laboratory, asked: dict[str, Any]) -> RedCell:
         if not (good and bad):
             raise UsageError(f"there is no run that holds {cell!r}", hint="name its run, or --good and --bad")
         files = find_case_files([kernels_folder(), *lab.configuration.kernels, *asked["kernels"]])
-        folder = lab.probe(cell, files, good, [bad])
+        folder = lab.probe(cell, files, asked["good"], [asked["bad"]])
     return find(folder, cell, good=good, bad=bad)
 
 

@@ -50,6 +50,10 @@ class Crew:
             worker.close()
         self._starters.shutdown()
 
+    def start(self, name: str) -> None:
+        """Have the worker called ``name`` ready; why one is not, it says when it is asked."""
+        self._ready(name, 0)
+
     def ask(
         self, name: str, request: dict[str, Any], timeout_s: float = REQUEST_TIMEOUT_S, *, hand: int = 0
     ) -> dict[str, Any]:

@@ -6,13 +6,14 @@ import dataclasses
 import datetime
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.gpus.correctness import Checked, Desk, check, dimension_records
 from matrix.gpus.fuzzing import fuzz
 from matrix.gpus.interleaving import Spot, Timed, spots_of, time_all
-from matrix.gpus.stations import stations
+from matrix.gpus.stations import CONTROL, stations
 from matrix.gpus.timing import TimingPlan
 from matrix.gpus.timing_records import TimingClerk, Timings
 from matrix.model import Stage
@@ -90,7 +91,11 @@ class GpuStages:
         started = time.monotonic()
         right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
         tick = self.board.task("correctness", len(right))
-        checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
+        with ThreadPoolExecutor(max_workers=len(found)) as starting:
+            # Timing alone asks the control: it starts while the others check.
+            if len(right) < len(cells):
+                starting.map(lambda station: station.crew.start(CONTROL), found)
+            checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
         checked += self._fuzz(found, right)
         began = time.monotonic()
         say(f"correctness: {len(right)} cells on {len(found)} GPU(s) in {began - started:.0f} s")

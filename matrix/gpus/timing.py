@@ -62,7 +62,7 @@ class TimingPlan:
     warm_rounds: int = 2
     overhead_calls: int = 15  # a block, at most
     overhead_us: float = 2_000.0  # GPU time that they may take a block, once there are a few
-    overhead_blocks: int = 4
+    overhead_blocks: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

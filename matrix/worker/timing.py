@@ -35,6 +35,7 @@ COLD, WARM = "cold", "warm"
 WARMUP_CALLS = 20
 FLUSH_FACTOR = 2
 _ATTEMPTS = 4
+_DIGITS = 4  # of a sample in us; events are no finer than that
 # torch.cuda._sleep counts cycles; at more MHz than any GPU runs, a blocker is only ever longer than asked.
 _BLOCKER_MHZ = 2200
 _LONGEST_BLOCKER_US = 200_000.0
@@ -161,7 +162,7 @@ class Timer:
             found += turn.samples_us()
             clocks += [clock] if (clock := self._clock_mhz()) else []
         return Round(
-            samples_us=[us / calls for us in found],
+            samples_us=[round(us / calls, _DIGITS) for us in found],
             calls=calls,
             cache=cache,
             queue_full=True,
@@ -222,7 +223,7 @@ class Timer:
         self._stamp(1)
         turn.finished.record()
         turn.finished.synchronize()
-        turn.samples_us = [1e3 * start.elapsed_time(end) for start, end in zip(turn.starts, turn.ends)]
+        turn.samples_us = [round(1e3 * start.elapsed_time(end), _DIGITS) for start, end in zip(turn.starts, turn.ends)]
         return turn
 
     def _take_events(self, samples: int) -> _Turn:
