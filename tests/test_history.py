@@ -176,7 +176,7 @@ def test_trends_over_a_month_find_the_change_and_the_driver(run, tmp_path):
     history = local(tmp_path)
     filled(run, history)
     found = {
-        (series.case, series.params): series for series in trends(history.read()).series if series.stage == "timing"
+        (series.case, series.params): series for series in trends(history.read()).series if series.figure == "ratio"
     }
     series = found["column_max_tma", SLOW]
     assert [change.place for change in series.changes] == [20]

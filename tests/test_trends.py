@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from matrix.nights import trends as following
 from matrix.nights.change_points import change_points, flips
 from matrix.nights.history import SCHEMA
+from matrix.nights.trend_chart import said_of, trend_text
 
 NOISE = 0.005
 
@@ -71,8 +73,6 @@ def test_to_and_fro_is_bimodal_and_a_step_is_not():
 
 
 def table(values, *, stage="timing", drivers=None, bimodal=(), flawed=(), figure="ratio"):
-    import pyarrow as pa
-
     start = dt.datetime(2026, 9, 1, 2, tzinfo=dt.UTC)
     rows = []
     for night, value in enumerate(values):
@@ -136,8 +136,6 @@ def test_estimates_are_followed_where_nothing_was_timed():
 
 
 def test_the_latest_change_comes_first():
-    import pyarrow as pa
-
     early = table(nights(60, {20: 1.5}, seed=1))
     late = table(nights(60, {40: 1.02}, seed=1, noise=0.001))
     renamed = late.set_column(late.schema.get_field_index("case"), SCHEMA.field("case"), pa.array(["late"] * 60))
@@ -145,3 +143,74 @@ def test_the_latest_change_comes_first():
     assert [series.case for series in trends(both)] == ["late", "softmax"]
     found = following.trends(both, limit=1)
     assert ([series.case for series in found.series], found.count, found.changed, found.nights) == (["late"], 2, 2, 60)
+
+
+def timed_nights(ratios, baselines, *, gpu="NVIDIA H200", drivers=None, start=0, candidates=("c",), bimodal=()):
+    """Nights with times: the candidates' median is the ratio times the baseline's."""
+    parts = []
+    for candidate in candidates:
+        made = table(ratios, drivers=drivers, bimodal=bimodal).to_pylist()
+        for night, (row, base) in enumerate(zip(made, baselines, strict=True)):
+            row |= {"candidate": candidate, "gpu": gpu, "gpu_uuid": f"GPU-{gpu}", "run_id": f"r{start + night}"}
+            row |= {"baseline_median_us": base, "median_us": base * row["ratio"], "baseline_triton": "3.5.1"}
+            row["started_at"] += dt.timedelta(days=start)
+            parts.append(row)
+    return pa.Table.from_pylist(parts, schema=SCHEMA)
+
+
+def by_figure(found):
+    return {(series.figure, series.candidate): series for series in found}
+
+
+def test_a_driver_that_slows_both_arms_shows_in_the_medians_alone():
+    drivers = ["580.1"] * 20 + ["590.2"] * 20
+    base = [100 * value for value in nights(40, {20: 1.05}, seed=11, noise=0.002)]
+    found = by_figure(trends(timed_nights(nights(40, {}, seed=12, noise=0.002), base, drivers=drivers)))
+    assert set(found) == {("median_us", "b"), ("median_us", "c"), ("ratio", "c")}
+    assert found["ratio", "c"].changes == ()
+    for environment in ("b", "c"):
+        series = found["median_us", environment]
+        (change,) = series.changes
+        assert (change.place, round(change.ratio, 2), change.moved) == (20, 1.05, ("driver 580.1 → 590.2",))
+        assert (series.baseline, series.gpu) == ("", "NVIDIA H200")
+        assert round(change.before) == 100
+        assert "since 2026-09-21: 100" in said_of(series)[0]
+
+
+def test_candidates_of_one_night_share_the_baseline_s_median():
+    found = trends(timed_nights([1.0] * 10, [100.0] * 10, candidates=("c", "d")))
+    (base,) = (series for series in found if (series.figure, series.candidate) == ("median_us", "b"))
+    assert [point.value for point in base.points] == [100.0] * 10
+    assert len(found) == 5
+
+
+def test_another_gpu_is_a_series_of_its_own_and_says_since_when():
+    first = timed_nights(nights(20, {}, seed=1), [100.0] * 20, gpu="NVIDIA H100")
+    then = timed_nights(nights(20, {}, seed=2), [80.0] * 20, start=20)
+    found = [series for series in trends(pa.concat_tables([first, then])) if series.figure == "median_us"]
+    assert all(series.changes == () for series in found)
+    told = {series.gpu: series.began for series in found}
+    assert told["NVIDIA H100"] == ""
+    assert told["NVIDIA H200"] == "on NVIDIA H200 since 2026-09-21; from earlier nights on NVIDIA H100"
+
+
+def test_medians_of_bimodal_nights_are_left_alone():
+    base = [100 * value for value in nights(40, {20: 1.1}, seed=2)]
+    found = trends(timed_nights([1.0] * 40, base, bimodal=range(0, 40, 3)))
+    assert all("two groups" in series.skipped and not series.changes for series in found)
+
+
+def test_a_night_that_moves_many_calls_is_one_sentence_and_no_series():
+    drivers = ["580.1"] * 20 + ["590.2"] * 20
+    base = [100 * value for value in nights(40, {20: 1.05}, seed=11, noise=0.002)]
+    quiet = nights(40, {}, seed=12, noise=0.002)
+    history = timed_nights(quiet, base, drivers=drivers, candidates=("c", "d", "e"))
+    found = following.trends(history)
+    (shift,) = found.shifts
+    assert (shift.series, shift.of, round(shift.ratio, 2)) == (4, 4, 1.05)
+    assert shift.moved == ("driver 580.1 → 590.2",)
+    assert {series.figure for series in found.series} == {"ratio"}
+    assert (found.count, found.changed, found.told) == (7, 4, 4)
+    text = trend_text(history, limit=40)
+    assert "in 4 of 4 series, whatever it is compared with; that night also: driver 580.1 → 590.2" in text
+    assert "more" not in text

@@ -203,29 +203,35 @@ def is_bimodal(values: Sequence[float]) -> bool:
 
     Not where the groups are two neighbouring ticks of the timer, nor where they lie within 1 %.
     """
-    data = np.sort(np.asarray(values, dtype=float))
-    if len(data) < _FEW_SAMPLES or data[0] <= 0:
-        return False
-    low, high = _best_split(data)
-    fewest = _BIMODAL_SHARE * len(data)
-    gap = float(high.mean() - low.mean())
-    if min(len(low), len(high)) < fewest or gap < _BIMODAL_GAP * float(np.median(data)):
-        return False
-    steps = np.diff(np.unique(data))
-    if len(steps) and gap < 2.5 * float(steps.min()):
-        return False
-    width = math.sqrt(float(low.var() + high.var()))
-    return width == 0 or math.sqrt(2) * gap / width > _BIMODAL_D
+    return bool(bimodal_rows(np.asarray([values], dtype=float))[0])
 
 
-def _best_split(data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sorted data cut where the two sides' squared deviations are least (Otsu)."""
-    count = len(data)
+def bimodal_rows(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Likewise of each row. The two groups are where Otsu cuts: both sides' squared deviations are least."""
+    data = np.sort(values, axis=1)
+    count = data.shape[1]
+    if count < _FEW_SAMPLES:
+        return np.zeros(len(data), dtype=bool)
     below = np.arange(1, count)
-    sums, total = np.cumsum(data)[:-1], float(data.sum())
+    sums, total = np.cumsum(data, axis=1)[:, :-1], data.sum(axis=1)[:, None]
     between = (sums / below - total / count) ** 2 * below / (count - below)
-    cut = int(np.argmax(between)) + 1
-    return data[:cut], data[cut:]
+    lower = between.argmax(axis=1) + 1
+    is_low = np.arange(count) < lower[:, None]
+    (low, low_width), (high, high_width) = (_moments(data, side) for side in (is_low, ~is_low))
+    gap, width = high - low, np.sqrt(low_width + high_width)
+    found = (data[:, 0] > 0) & (np.minimum(lower, count - lower) >= _BIMODAL_SHARE * count)
+    found &= (gap >= _BIMODAL_GAP * np.median(data, axis=1)) & (math.sqrt(2) * gap > _BIMODAL_D * width)
+    for row in np.flatnonzero(found):
+        steps = np.diff(np.unique(data[row]))
+        found[row] = not len(steps) or gap[row] >= 2.5 * float(steps.min())
+    return found
+
+
+def _moments(data: NDArray[np.float64], chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and variance of the chosen values of each row."""
+    number = chosen.sum(axis=1)
+    mean = np.where(chosen, data, 0.0).sum(axis=1) / number
+    return mean, np.where(chosen, (data - mean[:, None]) ** 2, 0.0).sum(axis=1) / number
 
 
 def faster_than_physics(

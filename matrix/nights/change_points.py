@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from matrix.judging.statistics import is_bimodal
+from matrix.judging.statistics import bimodal_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,38 +34,55 @@ _MOST_CROSSINGS = 2
 
 def change_points(values: Sequence[float]) -> list[int]:
     """The places at which a new level begins. Values are positive, one a night, oldest first."""
-    if len(values) < 2 * FEWEST_NIGHTS:
-        return []
+    return change_points_of(np.asarray([values], dtype=float))[0]
+
+
+def change_points_of(rows: NDArray[np.float64]) -> list[list[int]]:
+    """Likewise of many series with as many nights."""
+    count = rows.shape[1]
+    if count < 2 * FEWEST_NIGHTS or not len(rows):
+        return [[] for _ in rows]
     import ruptures  # noqa: PLC0415 - takes a second to import, and most runs have no history
 
-    logs = np.log(np.asarray(values, dtype=float))
+    logs = np.log(rows)
     noise = _noise(logs)
-    signal = _clipped(logs, _CLIP * noise)
-    penalty = _PENALTY * noise**2 * math.log(len(signal))
-    found = ruptures.KernelCPD(kernel="linear", min_size=FEWEST_NIGHTS).fit(signal).predict(pen=penalty)
-    return _apart(signal, [int(place) for place in found[:-1]])
+    signals = _clipped(logs, _CLIP * noise[:, None])
+    penalties = _PENALTY * noise**2 * math.log(count)
+    search = ruptures.KernelCPD(kernel="linear", min_size=FEWEST_NIGHTS)
+    found = []
+    for signal, penalty in zip(signals, penalties.tolist(), strict=True):
+        places = search.fit(signal).predict(pen=penalty)[:-1]
+        found.append(_apart(signal, [int(place) for place in places]))
+    return found
 
 
 def flips(values: Sequence[float]) -> bool:
     """Whether a series jumps to and fro between two levels, more often than a change and its repair would."""
-    if not is_bimodal(values) and len(set(values)) != 2:  # two exact values are no two groups of samples
-        return False
-    data = np.asarray(values, dtype=float)
-    above = data > (data.min() + data.max()) / 2
-    return int(np.count_nonzero(above[1:] != above[:-1])) > _MOST_CROSSINGS
+    return bool(flips_of(np.asarray([values], dtype=float))[0])
 
 
-def _noise(logs: NDArray[np.float64]) -> float:
+def flips_of(rows: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Likewise of many series with as many nights."""
+    least, most = rows.min(axis=1), rows.max(axis=1)
+    two = ((rows == least[:, None]) | (rows == most[:, None])).all(axis=1) & (least < most)  # exact values: no groups
+    above = rows > (least + most)[:, None] / 2
+    crossings = np.count_nonzero(above[:, 1:] != above[:, :-1], axis=1)
+    flipping: NDArray[np.bool_] = (two | bimodal_rows(rows)) & (crossings > _MOST_CROSSINGS)
+    return flipping
+
+
+def _noise(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of one night against the next, changes of level left out by the median."""
-    steps = np.abs(np.diff(logs))
-    return max(_LEAST_NOISE, 1.4826 * float(np.median(steps)) / math.sqrt(2))
+    steps = np.abs(np.diff(logs, axis=1))
+    noise: NDArray[np.float64] = np.maximum(_LEAST_NOISE, 1.4826 * np.median(steps, axis=1) / math.sqrt(2))
+    return noise
 
 
-def _clipped(logs: NDArray[np.float64], reach: float) -> NDArray[np.float64]:
+def _clipped(logs: NDArray[np.float64], reach: NDArray[np.float64]) -> NDArray[np.float64]:
     """Single nights drawn towards the running median of five; a level that lasts three nights stays."""
     from scipy.ndimage import median_filter  # noqa: PLC0415 - as for ruptures
 
-    middle: NDArray[np.float64] = median_filter(logs, size=5, mode="nearest")
+    middle: NDArray[np.float64] = median_filter(logs, size=(1, 5), mode="nearest")
     clipped: NDArray[np.float64] = np.clip(logs, middle - reach, middle + reach)
     return clipped
 

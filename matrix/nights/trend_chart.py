@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.nights.trends import BIMODAL, trends
+from matrix.nights.trends import BIMODAL, Figure, trends
 from matrix.records import Verdict
 from matrix.wording import LOOKS, microseconds, plural, times
 
@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from matrix.nights.trends import ChangePoint, Point, Series
+    from matrix.nights.trends import ChangePoint, Point, Series, Shift
 
 WIDTH, HEIGHT = 1000, 100
 DRAWN = 60
+_FIGURES = {
+    Figure.RATIO: "time over the baseline's",
+    Figure.MEDIAN: "time of a call",
+    Figure.ESTIMATE: "estimate from the code",
+}
 _MARGIN = 0.12
 _LEAST_REACH = math.log(1.02)  # noise alone must not look like something
 
@@ -70,6 +75,7 @@ class Trend:
     """All series; ``charts`` are those that are drawn, changed ones first."""
 
     charts: Sequence[Chart]
+    shifts: Sequence[str]
     series: int
     changed: int
     skipped: int
@@ -82,11 +88,22 @@ def trend(history: pa.Table, *, limit: int = DRAWN) -> Trend | None:
     if not found.count:
         return None
     return Trend(
-        charts=[_chart(series) for series in found.series],
+        charts=[_chart(series) for series in found.series if series.changes or series.figure is not Figure.MEDIAN],
+        shifts=[shift_text(shift) for shift in found.shifts],
         series=found.count,
         changed=found.changed,
         skipped=found.bimodal,
         nights=found.nights,
+    )
+
+
+def shift_text(shift: Shift) -> str:
+    """A night that moved the times of many calls, in a sentence."""
+    where = " ".join(filter(None, (shift.target, shift.gpu)))
+    also = f"that night also: {', '.join(shift.moved)}" if shift.moved else "nothing else is known to have moved"
+    return (
+        f"since {shift.started_at:%Y-%m-%d} on {where}: the time of a call changed by {times(shift.ratio)} in "
+        f"{shift.series} of {shift.of} series, whatever it is compared with; {also}"
     )
 
 
@@ -99,11 +116,11 @@ def said_of(series: Series) -> list[str]:
         for place, point in enumerate(series.points)
         if point.moved and place not in told
     ]
-    return [*said, *([series.skipped] if series.skipped else []), *beside]
+    return [*said, *filter(None, (series.skipped, series.began)), *beside]
 
 
 def value_text(series: Series, value: float) -> str:
-    return times(value) if series.figure == "ratio" else microseconds(value)
+    return times(value) if series.figure is Figure.RATIO else microseconds(value)
 
 
 def _change(series: Series, change: ChangePoint) -> str:
@@ -129,8 +146,8 @@ def _chart(series: Series) -> Chart:
         case=series.case,
         params=series.params,
         where=" ".join(filter(None, (series.target, series.gpu))),
-        pair=f"{series.baseline} → {series.candidate}",
-        figure="time over the baseline's" if series.figure == "ratio" else "estimate from the code",
+        pair=" → ".join(filter(None, (series.baseline, series.candidate))),
+        figure=_FIGURES[series.figure],
         path="M" + "L".join(f"{x:g} {y(point.value or 1.0):g}" for x, point in places),
         levels=_levels(series, xs, y),
         dots=[_dot(series, x, y(point.value or 1.0), point) for x, point in places],
@@ -164,8 +181,11 @@ def _levels(series: Series, xs: Sequence[float], y: Callable[[float], float]) ->
 
 
 def _dot(series: Series, x: float, y: float, point: Point) -> Dot:
+    said = f"{_day(point)}: {value_text(series, point.value or 1.0)}"
+    if series.figure is Figure.MEDIAN:  # of one environment: no verdict is about it
+        return Dot(x=x, y=y, tone="same", title=said)
     look = LOOKS[Verdict(point.verdict)]
-    return Dot(x=x, y=y, tone=look.tone, title=f"{_day(point)}: {value_text(series, point.value or 1.0)}, {look.word}")
+    return Dot(x=x, y=y, tone=look.tone, title=f"{said}, {look.word}")
 
 
 def _marks(series: Series, xs: Sequence[float]) -> list[Mark]:
@@ -195,13 +215,15 @@ def _day(point: Point) -> str:
 def trend_text(history: pa.Table, *, limit: int) -> str:
     """For a terminal: series with a change, and what was left alone."""
     found = trends(history, limit=limit)
-    lines = []
+    lines: list[str] = []
     for series in found.series:
         if series.changes or series.skipped.startswith(BIMODAL):
             where = " ".join(filter(None, (series.target, series.gpu)))
             lines.append(f"{series.case}:{series.params} on {where} ({series.candidate})")
             lines += [f"  {text}" for text in said_of(series)]
     left = found.changed + found.bimodal - sum(not line.startswith("  ") for line in lines)
+    left -= found.told
+    lines = [*map(shift_text, found.shifts), *lines]
     lines += [f"and {left} more"] if left > 0 else []
     lines.append(f"{plural(found.count, 'series', 'series')} over nights, {found.changed} with a change of level")
     return "\n".join(lines) + "\n"
