@@ -18,7 +18,8 @@ from matrix.commands import main as cli
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.waivers import Waiver, waive
 from matrix.records import Role
-from matrix.reporting.eight_fields import Figures, competitor_name, untuned
+from matrix.reporting.arm_table import competitor_name
+from matrix.reporting.eight_fields import Figures, untuned
 from matrix.reporting.signoff import render_signoff, write_signoff
 from matrix.resources import sample_folder
 from matrix.storage.runfolder import load

@@ -119,7 +119,7 @@ class Shift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trends:
-    """``series`` are those that were asked for, without the ``told`` medians that ``shifts`` are about; counts are of all."""
+    """``series`` are those that were asked for, but for the ``told`` medians of ``shifts``; the counts are of all."""
 
     series: Sequence[Series]
     shifts: Sequence[Shift]

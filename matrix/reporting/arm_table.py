@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from matrix.judging.speed import SpeedReason, drift
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from matrix.judging.arm_pairs import ArmPair
     from matrix.records import ArmRecord, VerdictRecord
 
+# How a worker names a function of a case file, whose module is private (matrix.worker.cases).
+_OF_A_CASE = re.compile(r"_matrix_case_(?P<case>.+)_[0-9a-f]{10}\.(?P<name>.+) of (?P<version>.+)")
 _LAUNCH = (SpeedReason.LAUNCH_SLOWER, SpeedReason.LAUNCH_FASTER)
 
 
@@ -38,7 +41,11 @@ def arm_rows(verdict: VerdictRecord, pair: ArmPair) -> list[FactRow]:
         _times_row("Time with a warm cache", one.warm_median_us, other.warm_median_us),
         _row("Throughput", throughput(one), throughput(other)),
         _row(f"Share of this GPU's own {other.ceiling} rate", share(one), share(other)),
-        _row(f"Competitor: {other.competitor}", microseconds(one.competitor_us), microseconds(other.competitor_us))
+        _row(
+            f"Competitor: {competitor_name(other.competitor)}",
+            microseconds(one.competitor_us),
+            microseconds(other.competitor_us),
+        )
         if other.competitor
         else None,
         _times_row("Host time of a launch", one.launch_us, other.launch_us, direction if launch else ""),
@@ -138,3 +145,12 @@ def _row(label: str, one: str, other: str) -> FactRow | None:
     if not one and not other:
         return None
     return FactRow(label=label, baseline=one or NOTHING, candidate=other or NOTHING, change="")
+
+
+def competitor_name(recorded: str) -> str:
+    """As recorded, a case file's own function by the file's name instead of its private module."""
+    own = _OF_A_CASE.fullmatch(recorded)
+    if own is None:
+        return recorded
+    function = "an expression" if own["name"] == "<lambda>" else own["name"]
+    return f"{function} in case file {own['case']}, {own['version']}"

@@ -12,7 +12,7 @@ from matrix.code.diffs import CodeDiff, code_diff
 from matrix.errors import StorageError
 from matrix.judging.chains import chains_of
 from matrix.judging.changes import Change, decode
-from matrix.model import Stage, safe
+from matrix.model import Outcome, Stage, safe
 from matrix.reporting.arm_table import arm_notes, arm_rows
 from matrix.reporting.dimension_table import dimension_rows, dimensions_equal
 from matrix.reporting.evidence_table import FactRow, fact_rows
@@ -154,9 +154,12 @@ def _cell(run: RunFolder, cell_id: str, stage: str) -> CellRecord | None:
 
 
 def _messages(cells: Sequence[CellRecord | None]) -> list[Message]:
-    """What each side said; a message that both gave word for word says nothing about the change."""
+    """What each side said; a message that both gave word for word says nothing about the change, nor do the times of
+    cells that were timed: the table has them.
+    """
     texts = [cell.detail.strip() if cell else "" for cell in cells]
-    if texts[0] == texts[1]:
+    timed = all(cell and cell.stage == Stage.TIMING and cell.outcome == Outcome.PASSED for cell in cells)
+    if timed or texts[0] == texts[1]:
         return []
     sides = zip(("baseline", "candidate"), texts, strict=True)
     return [Message(side=side, text=_tail(text)) for side, text in sides if text]

@@ -6,13 +6,12 @@ warm-up and repetition; median and spread; GB/s or TFLOP/s; what was not tested.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from matrix.model import DIMENSIONS, Outcome, Stage
-from matrix.reporting.arm_table import clock, interval, rate, samples, spread
+from matrix.reporting.arm_table import clock, competitor_name, interval, rate, samples, spread
 from matrix.reporting.timed_cells import arms_of
 from matrix.storage.store import read_counters
 from matrix.wording import (
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from matrix.storage.runfolder import RunFolder
     from matrix.wording import Look
 
-# How a worker names a function of a case file, whose module is private (matrix.worker.cases).
-_OF_A_CASE = re.compile(r"_matrix_case_(?P<case>.+)_[0-9a-f]{10}\.(?P<name>.+) of (?P<version>.+)")
 _TENSORS = 8
 
 
@@ -205,15 +202,6 @@ def _competitor(arm: ArmRecord) -> str:
         return "The case names none."
     measured = microseconds(arm.competitor_us) if arm.competitor_us else "not timed"
     return f"{competitor_name(arm.competitor)}: {measured}."
-
-
-def competitor_name(recorded: str) -> str:
-    """As recorded, a case file's own function by the file's name instead of its private module."""
-    own = _OF_A_CASE.fullmatch(recorded)
-    if own is None:
-        return recorded
-    function = "an expression" if own["name"] == "<lambda>" else own["name"]
-    return f"{function} in case file {own['case']}, {own['version']}"
 
 
 def _repetition(arm: ArmRecord) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from matrix.judging.arm_pairs import ArmPair, ArmPairs
 from matrix.judging.speed import drift, speed_titles, threshold
 from matrix.model import Stage
-from matrix.reporting.arm_table import clock, could_see, interval, rate, samples, spread
+from matrix.reporting.arm_table import clock, competitor_name, could_see, interval, rate, samples, spread
 from matrix.reporting.forest import Axis, Whisker, axis
 from matrix.wording import LOOKS, Look, microseconds, phrase, times
 
@@ -134,7 +134,9 @@ def _figures(row: VerdictRecord, pair: ArmPair) -> dict[str, str]:
         "ratio": interval(row, other),
         "in cycles": times(other.cycles_ratio) if other.cycles_ratio else "",
         "throughput": rate(other),
-        "competitor": f"{microseconds(other.competitor_us)} {other.competitor}" if other.competitor else "",
+        "competitor": f"{microseconds(other.competitor_us)} {competitor_name(other.competitor)}"
+        if other.competitor
+        else "",
         "a launch": f"{microseconds(one.launch_us)} → {microseconds(other.launch_us)}" if other.launch_us else "",
         "clock": clock(other),
         "could have seen": could_see(row),
