@@ -289,3 +289,15 @@ def test_changes_survive_their_column() -> None:
     found = risk_changes(facts(), other(stack_bytes=8, shared_bytes=9000), DEFAULT)
     assert decode(encode(found)) == found
     assert decode("") == []
+
+
+def test_a_stack_that_is_touched_no_more_than_before_costs_nothing():
+    before, after = facts(stack_bytes=24, local_sectors=2288.0), other(stack_bytes=184, local_sectors=2288.0)
+    assert reasons(before, after) == []
+    touched = other(stack_bytes=184, local_sectors=43888.0)
+    (change,) = risk_changes(before, touched, Thresholds())
+    assert change.reason_code == "spills_grew"
+    assert change.text == "stack 24 to 184 bytes a thread, spilled registers move 2,288 to 43,888 sectors a block"
+    assert reasons(touched, before) == ["spills_shrank"]
+    unknown = other(stack_bytes=184, local_sectors=None)
+    assert reasons(before, unknown) == ["spills_grew"]

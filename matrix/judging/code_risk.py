@@ -61,15 +61,24 @@ def fit(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -
 
 
 def spills(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
-    """Spilled registers live on the stack; the cubin's own figure for local memory stays 0."""
+    """Spilled registers live on the stack; the cubin's own figure for local memory stays 0.
+
+    Where it is known what they move, a stack that is touched no more than before has cost nothing.
+    """
+    moved = (baseline.local_sectors, candidate.local_sectors)
 
     def lost(before: KernelFacts, after: KernelFacts) -> bool:
+        one, other = before.local_sectors, after.local_sectors
+        if one is not None and other is not None and other <= one:
+            return False
         both = before.stack_bytes and after.stack_bytes
         least = thresholds.spill_more_bytes if both else thresholds.spill_growth_bytes
         return after.stack_bytes - before.stack_bytes >= least
 
     stacks = (baseline.stack_bytes, candidate.stack_bytes)
     text = f"stack {_step(*stacks)} bytes a thread"
+    if None not in moved:
+        text += f", spilled registers move {moved[0]:,.0f} to {moved[1]:,.0f} sectors a block"
     pair = changes.SPILL_SIZE if all(stacks) else changes.SPILLS
     return _judged(pair, lost, (baseline, candidate), text, stacks)
 
