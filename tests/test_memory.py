@@ -253,6 +253,26 @@ def test_operands_of_a_wgmma_pass_the_pipe() -> None:
     assert evaluated(one, threads=128).shared_wavefronts == 16 + 4 * OWN
 
 
+@pytest.mark.parametrize(("lanes", "expected"), [(8, 16), (16, 16), (32, 16)])
+def test_eights_of_a_wide_async_copy_ask_for_themselves(lanes: int, expected: int) -> None:
+    """Groups of so many lanes copy the same bytes, 16 a lane: a load would ask once for them."""
+    address = f"and.b32 %r2, %r1, {lanes - 1};\nmul.wide.u32 %rd2, %r2, 16;\nadd.s64 %rd3, %rd1, %rd2;\n"
+    to = "shl.b32 %r3, %r1, 4;\n"
+    found = evaluated(TID + address + to + "cp.async.cg.shared.global [%r3], [%rd3], 0x10;")
+    loaded = evaluated(TID + address + "ld.global.v4.b32 {%r4, %r5, %r6, %r7}, [%rd3];")
+    assert (found.global_load_sectors, found.fetched_sectors) == (expected, expected)
+    assert loaded.global_load_sectors == lanes * 16 / 32
+
+
+def test_a_descriptor_that_each_block_makes_takes_its_time() -> None:
+    made = (
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd1], [%rd2], 0x80;"
+    )
+    found = evaluated(TID + "mov.b64 %rd2, 0;\n" + made, grid=(264,))
+    assert found.busy_us["descriptors"] == pytest.approx(2 * 300 / 1980, abs=1e-3)
+    assert "descriptors" not in evaluated(TID, grid=(264,)).busy_us
+
+
 TCGEN05 = """mov.b32 %r2, {descriptor};
 elect.sync %r3|%p1, -1;
 @%p1 tcgen05.mma.cta_group::1.kind::f16 [ %r4 + 0 ], {first}, %rd5, %r2, %p2;"""

@@ -98,10 +98,8 @@ def test_the_verdicts(run: RunFolder, target: str, tile: str) -> None:
     assert "bank conflicts at tiles.py:" in risk.change
     assert "barriers" in risk.change and "shuffles" in risk.change
     assert verdicts["triton3.6.0", "column_max_pointer"].verdict is Verdict.CHANGED
-    # The H200 is 1.08 times slower with the flat tile. A B200 has faster DRAM and no faster shared memory: its
-    # estimate is 1.75 times the baseline's, which nobody has measured.
-    wider = Verdict.CODE_RISK if (target, tile) == ("sm_100", FLAT) else Verdict.CHANGED
-    assert verdicts["triton3.9.0", "column_max_tma"].verdict is wider
+    # The H200 is 1.08 times slower with the flat tile: most of its time goes to the descriptor that each block makes.
+    assert verdicts["triton3.9.0", "column_max_tma"].verdict is Verdict.CHANGED
     if tile == FLAT:  # of the tall one the H200's gain is 1.47 times, and the step from which we speak 1.5
         gain = verdicts["triton3.9.0", "column_max_pointer"]
         assert (gain.verdict, gain.reason_code) == (Verdict.IMPROVED, "shared_traffic_reduced")

@@ -1,7 +1,8 @@
 """Instructions that ptxas neither merges nor drops: what ties machine code to the PTX that it came from.
 
-Accesses to memory, shuffles, barriers and matrix instructions are as many in the one as in the other, but for loops
-that ptxas unrolls. So how often each kind is executed is known from the PTX, and must come out of the machine code.
+Stores, copies, loads of global memory, shuffles, barriers and matrix instructions are as many in the one as in the
+other, but for loops that ptxas unrolls. So how often each kind is executed is known from the PTX, and must come out of
+the machine code. Loads of shared memory are none: ptxas also repeats them. Nor are the barriers of a single warp.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _ACCESSES = {
     Kind.GLOBAL_LOAD: "LDG",
     Kind.GLOBAL_STORE: "STG",
-    Kind.SHARED_LOAD: "LDS",
     Kind.SHARED_STORE: "STS",
     Kind.LDMATRIX: "LDSM",
     Kind.STMATRIX: "STSM",
@@ -52,13 +52,16 @@ def of_opcode(opcode: str) -> str:
     return name if name in NAMES else ""
 
 
-def executions(program: Program, runs: Mapping[int, Run], writers: Mapping[str, list[Instruction]]) -> dict[str, float]:
-    """How often a block's warps execute each anchor, a mean over the grid; ``writers`` of each register."""
+def executions(
+    program: Program, runs: Mapping[int, Run], writers: Mapping[str, list[Instruction]], warps: int
+) -> dict[str, float]:
+    """How often a block's ``warps`` execute each anchor, a mean over the grid; ``writers`` of each register."""
+    alone = warps == 1
     found: dict[str, float] = defaultdict(float)
     for start, run in runs.items():
         for instruction in program.instructions[start : run.end]:
             name = _of_instruction(instruction)
-            if not name or (name == "SHFL" and _is_dropped(instruction, program, writers)):
+            if not name or (alone and name == "BAR") or (name == "SHFL" and _is_dropped(instruction, program, writers)):
                 continue
             found[name] += run.warps
     return dict(found)

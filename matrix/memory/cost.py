@@ -41,6 +41,7 @@ class Rates:
     fma_per_clock: float
     special_per_clock: float
     tensor_flop_per_clock: float
+    descriptor_clocks: float = 0.0  # of one SM for each tensor map that a block makes, however many others do
     latency_clocks: dict[str, float] = field(default_factory=dict)
 
 
@@ -64,6 +65,7 @@ class Work:
     local_sectors: float = 0.0
     warp_clocks: float = 0.0  # of one warp, from its begin to its end
     resident: int = 0  # blocks that an SM holds
+    descriptors: float = 0.0  # tensor maps made
 
 
 def busy_us(work: Work, target: str) -> dict[str, float]:
@@ -81,6 +83,7 @@ def busy_us(work: Work, target: str) -> dict[str, float]:
         "special": blocks * work.special * WARP / rates.special_per_clock,
         "local": blocks * work.local_sectors / _SECTORS_A_WAVEFRONT / rates.wavefronts_per_clock,
         "tensor": blocks * work.tensor_flop / rates.tensor_flop_per_clock,
+        "descriptors": blocks * work.descriptors * rates.descriptor_clocks,
         "l2": work.blocks * work.sectors * SECTOR_BYTES / rates.l2_bytes_per_clock,
     }
     if work.resident:  # a warp may not be hidden by others: each wave of blocks takes as long as one

@@ -116,12 +116,13 @@ def memory_evidence(
     found = _evaluated(
         _TARGET.sub("", ptx), _encoded(list(arguments)), (*grid, 1, 1, 1)[:3], _encoded(signature), threads
     )
-    fetched = found.reuse.fetched(_cache(target, found.threads, compiled))
+    cache = _cache(target, found.threads, compiled)
+    fetched = found.reuse.fetched(cache)
     bulk = _sum(found.figures, "sectors", {Kind.BULK_LOAD})
     stores = _sum(found.figures, "sectors", _STORES)
     read = found.once(bulk) + sum(found.once(count, number) for number, count in fetched.items())
     read = min(read, found.footprint)
-    latencies = _latencies(target, found, sum(fetched.values()), read)
+    latencies = _latencies(target, found.reuse.waiting(cache), found.in_l2(sum(fetched.values()) + bulk, read))
     warps = found.threads // WARP
     machine = machine_work(compiled.sass, compiled.code, found.anchors, warps, latencies) if compiled.sass else None
     work = Work(
@@ -137,6 +138,7 @@ def memory_evidence(
         local_sectors=machine.local_sectors if machine else 0.0,
         warp_clocks=machine.warp_clocks if machine else 0.0,
         resident=compiled.resident,
+        descriptors=found.done.descriptors,
     )
     about = _evidence(found, work, sum(fetched.values()) + bulk)
     return replace(
@@ -150,15 +152,11 @@ def memory_evidence(
     )
 
 
-def _latencies(target: str, found: _Evaluated, fetched: float, dram_read_bytes: float) -> Latencies:
-    """Of a global load the mean: by what L1 has, and by what of the rest L2 has because it was read before."""
+def _latencies(target: str, waiting: float, in_l2: float) -> Latencies:
+    """Of a global load the mean, by the share that waits for L2, and the share of that which L2 has."""
     levels = latency_clocks(target)
-    asked = _sum(found.figures, "sectors", {Kind.GLOBAL_LOAD, Kind.ASYNC_COPY})
-    beyond = (fetched + _sum(found.figures, "sectors", {Kind.BULK_LOAD})) * SECTOR_BYTES * found.sample.total
-    in_l1 = max(0.0, 1 - fetched / asked) if asked else 0.0
-    in_l2 = max(0.0, 1 - dram_read_bytes / beyond) if beyond else 0.0
     return Latencies(
-        load=load_latency(levels, in_l1, in_l2),
+        load=load_latency(levels, 1 - waiting, in_l2),
         l1=levels["l1"],
         shared=levels["shared"],
         shuffle=levels["shuffle"],
@@ -208,6 +206,11 @@ class _Evaluated:
         most = self.footprint if storage is None else self.storage_bytes.get(storage, self.footprint)
         return min(sectors * SECTOR_BYTES * self.sample.total, most)
 
+    def in_l2(self, sectors: float, dram_read_bytes: float) -> float:
+        """The share of what L1 lacks, so many sectors a block, that was read before: the rest comes from DRAM."""
+        asked = sectors * SECTOR_BYTES * self.sample.total
+        return max(0.0, 1 - dram_read_bytes / asked) if asked else 0.0
+
 
 @functools.lru_cache(maxsize=512)
 def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signature: str, threads: int) -> _Evaluated:
@@ -236,7 +239,7 @@ def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signa
         figures=figures,
         lines=_lines(figures),
         reuse=asked,
-        anchors=anchors.executions(program, ran, writers),
+        anchors=anchors.executions(program, ran, writers, block // WARP),
         done=executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx))),
         sample=blocks,
         threads=block,

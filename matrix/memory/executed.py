@@ -23,6 +23,7 @@ _TYPES = re.compile(r"\.(e\dm\d|[bt]?f\d+|[su]\d+)\b")
 # Against a 16-bit type: how long one multiplication of this type takes on the tensor cores.
 _EFFORT = {"e4m3": 0.5, "e5m2": 0.5, "s8": 0.5, "u8": 0.5, "tf32": 2.0, "f64": 16.0}
 _WARPGROUP = 4
+_MAKES_DESCRIPTOR = "tensormap.cp_fenceproxy"  # a finished map goes from shared to global memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +37,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """A block's executions, means over the grid: warp instructions, of them special functions, 16-bit FLOP."""
+    """A block's executions, means over the grid: warp instructions, of them special functions, 16-bit FLOP.
+
+    ``descriptors``: tensor maps that the block makes for itself.
+    """
 
     instructions: float
     special: float
     tensor_flop: float
+    descriptors: float
 
 
 def runs(log: Log, ends: Mapping[int, int], sample: Sample) -> dict[int, Run]:
@@ -60,10 +65,14 @@ def runs(log: Log, ends: Mapping[int, int], sample: Sample) -> dict[int, Run]:
 def executed(found: Mapping[int, Run], program: Program, tcgen05_flop: float) -> Executed:
     """``tcgen05_flop`` is the work of one ``tcgen05.mma``."""
     totals = np.zeros(3)
+    descriptors = 0.0
     for start, run in found.items():
         count, special, by_warp, by_block = _profile(program.instructions[start : run.end], tcgen05_flop)
         totals += (count * run.warps, special * run.warps, by_warp * run.warps + by_block * run.blocks)
-    return Executed(instructions=float(totals[0]), special=float(totals[1]), tensor_flop=float(totals[2]))
+        made = sum(one.op.startswith(_MAKES_DESCRIPTOR) for one in program.instructions[start : run.end])
+        descriptors += made * run.blocks
+    instructions, specials, flop = (float(total) for total in totals)
+    return Executed(instructions=instructions, special=specials, tensor_flop=flop, descriptors=descriptors)
 
 
 def _profile(instructions: Iterable[Instruction], tcgen05_flop: float) -> tuple[int, int, float, float]:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from matrix.memory.parsing import Instruction
 
 WARP = 32
+# A cp.async of 16 bytes a lane asks for each eight lanes apart, and L1 keeps nothing of it: where two eights copy the
+# same, both go to L2 (an H200's counters say so of matmul_int4, docs/memory.md).
+_QUARTER, _WIDEST = 8, 16
 _ROW_OF_BANKS = 128  # bytes; four sectors
 _ALL: Array = np.ones((1, 1), np.bool_)
 _SHARED = {Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.SHARED_ATOMIC}
@@ -112,7 +115,7 @@ class _Counter:
         self._weights = weights
         self._shared: dict[int, list[_Rows]] = defaultdict(list)
         self._matrices: dict[int, list[_Rows]] = defaultdict(list)
-        self._far: dict[int, list[_Rows]] = defaultdict(list)
+        self._far: dict[tuple[int, int], list[_Rows]] = defaultdict(list)
 
     def add(self, touch: Touch, figures: InstructionFigures) -> None:
         rows = self._rows(touch, figures, touch.address, touch.active)
@@ -132,17 +135,18 @@ class _Counter:
         elif kind in _SHARED:
             self._shared[width].append(rows)
         elif kind in _GLOBAL:
-            self._far[width].append(rows)
+            self._far[width, WARP].append(rows)
         if kind is Kind.ASYNC_COPY and touch.second is not None:
-            self._far[width].append(self._rows(touch, figures, touch.second, touch.second_active))
+            lanes = _QUARTER if width == _WIDEST else WARP
+            self._far[width, lanes].append(self._rows(touch, figures, touch.second, touch.second_active))
 
     def count(self) -> None:
         for width, batch in self._shared.items():
             _add_wavefronts(batch, *wavefronts(*_stacked(batch), width))
         for matrices, batch in self._matrices.items():
             _add_wavefronts(batch, *matrix_wavefronts(*_stacked(batch), matrices))
-        for width, batch in self._far.items():
-            _add_sectors(batch, width)
+        for (width, lanes), batch in self._far.items():
+            _add_sectors(batch, width, lanes)
 
     def _rows(self, touch: Touch, figures: InstructionFigures, address: Array | None, active: Array | None) -> _Rows:
         return _Rows(touch, address, active, self._threads, self._weights, figures)
@@ -195,9 +199,9 @@ def _add_wavefronts(batch: Sequence[_Rows], total: Array, ideal: Array) -> None:
         rows.figures.wavefronts_ideal += rows.mean(best)
 
 
-def _add_sectors(batch: Sequence[_Rows], width: int) -> None:
+def _add_sectors(batch: Sequence[_Rows], width: int, lanes: int) -> None:
     addresses, active = _stacked(batch)
-    parts = _parts(batch, *sectors(addresses, active, width))
+    parts = _parts(batch, *sectors(addresses, active, width, lanes))
     for rows, (touched, ideal, used) in zip(batch, parts, strict=True):
         figures = rows.figures
         figures.sectors += rows.mean(touched)

@@ -2,9 +2,9 @@
 
 PTX does not say how many instructions ptxas makes of it. In SASS a loop is what a branch back encloses. How often
 each is gone through follows from the anchors (:mod:`matrix.memory.anchors`): their executions are known from the
-PTX, so the weights of the loops are the non-negative ones that come nearest to them, with code outside of loops run
-once by every warp. Where no weights do, the machine code says nothing (None): code that only some warps run, or that
-ptxas made anew.
+PTX, so the weights of the loops are the non-negative ones that come nearest to them; code outside of loops is run once
+by every warp, or where a branch may pass it by as often as its anchors say. Where no weights fit, the machine code says
+nothing (None).
 
 Which pipe executes what: Nsight Compute's documentation, "Metrics Reference", "Pipelines".
 """
@@ -19,6 +19,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from matrix.memory.anchors import of_opcode
+from matrix.memory.control_flow import certain, natural_loops
 from matrix.memory.schedule import clocks, once, slots
 
 if TYPE_CHECKING:
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
     from matrix.memory.operations import Array
     from matrix.memory.schedule import Latencies, Slot
 
-_LINE = re.compile(r"^\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)(.*)$")
+_LINE = re.compile(r"^\s+(@!?\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)(.*)$")
 _LABEL = re.compile(r"^\s*(\.L\w+):")
-_TARGET = re.compile(r"(\.L\w+)")
+_TARGET = re.compile(r"^\s*(.*?)\s*`?\(?(\.L\w+)")
+_ENDS = ("EXIT", "RET", "BPT")
 _WIDTH = re.compile(r"\.(64|128)\b")
 _MISFIT = 0.1  # share of all anchors' executions that weights may leave unexplained
 # ALU: "most bit manipulation and logic instructions", integers but for multiplications, comparisons and selections.
@@ -64,11 +66,10 @@ def machine_work(
 ) -> MachineWork | None:
     """``sass`` as :mod:`matrix.code.disassembler` writes it; ``executions`` of anchors by a block of ``warps``."""
     code = _code(sass)
-    loops = _loops(code)
     if not code:
         return None
-    where = _innermost(len(code), loops)
-    weights = _weights([of_opcode(one.opcode) for one in code], where, len(loops), executions, warps)
+    loops, where = _loops(code)
+    weights = _weights([of_opcode(one.opcode) for one in code], where, loops, executions, warps)
     if weights is None:
         return None
     often = weights[where]
@@ -91,10 +92,9 @@ def _clocks(
     if len(schedule) < len(opcodes):
         return 0.0
     parts = [np.flatnonzero(where == number).tolist() for number in range(len(passes))]
-    loops = sum(
-        clocks(opcodes, schedule, part, latencies) * often for part, often in zip(parts, passes[:-1], strict=False)
-    )
-    return float(loops + once(opcodes, schedule, parts[-1], latencies))
+    *loops, aside, straight = zip(parts, passes, strict=True)
+    total = sum(clocks(opcodes, schedule, part, latencies) * often for part, often in loops)
+    return float(total + sum(once(opcodes, schedule, part, latencies) * often for part, often in (aside, straight)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,57 +102,71 @@ class _Instruction:
     opcode: str
     modifiers: str
     goes_to: int | None  # of a branch
+    always: bool  # executed by all lanes
 
 
 def _code(sass: str) -> list[_Instruction]:
     """All but what pads it: a branch to itself, and what follows."""
-    rows: list[tuple[str, str, str]] = []
+    rows: list[tuple[str, str, str, str]] = []
     labels: dict[str, int] = {}
     for line in sass.splitlines():
         if label := _LABEL.match(line):
             labels[label[1]] = len(rows)
         elif match := _LINE.match(line):
-            rows.append((match[1], match[2], match[3]))
+            rows.append((match[1] or "", match[2], match[3], match[4]))
     found = []
-    for place, (opcode, modifiers, rest) in enumerate(rows):
-        target = _TARGET.search(rest) if opcode == "BRA" else None
-        goes_to = labels.get(target[1]) if target else None
-        if goes_to == place:
+    for place, (guard, opcode, modifiers, rest) in enumerate(rows):
+        target = _TARGET.match(rest) if opcode == "BRA" else None
+        goes_to = labels.get(target[2]) if target else None
+        if goes_to == place and not guard:
             break
-        found.append(_Instruction(opcode, modifiers, goes_to))
+        found.append(_Instruction(opcode, modifiers, goes_to, not guard and not (target and target[1])))
     return found
 
 
-def _loops(code: Sequence[_Instruction]) -> list[tuple[int, int]]:
-    """First instruction, and the one behind the last."""
-    ends: dict[int, int] = {}
-    for place, one in enumerate(code):
-        if one.goes_to is not None and one.goes_to < place:
-            ends[one.goes_to] = max(place + 1, ends.get(one.goes_to, 0))
-    return sorted(ends.items())
+def _loops(code: Sequence[_Instruction]) -> tuple[int, Array]:
+    """How many loops there are, and the number of each instruction's smallest.
+
+    Outside of all loops it is their count where a branch may pass the instruction by, and one more where none does.
+    """
+    starts = {0, *(one.goes_to for one in code if one.goes_to is not None and one.goes_to < len(code))}
+    starts |= {place + 1 for place, one in enumerate(code) if one.goes_to is not None or one.opcode in _ENDS}
+    blocks = sorted(start for start in starts if start < len(code))
+    number = {start: i for i, start in enumerate(blocks)}
+    ends = [*blocks[1:], len(code)]
+    ways = [_ways(code[end - 1], end, number) for end in ends]
+    loops = natural_loops(ways)
+    found: Array = np.full(len(code), len(loops))
+    for block in certain(ways):
+        found[blocks[block] : ends[block]] = len(loops) + 1
+    for place in reversed(range(len(loops))):  # the smallest come first, and have the last word
+        for block in loops[place]:
+            found[blocks[block] : ends[block]] = place
+    return len(loops), found
 
 
-def _innermost(count: int, loops: Sequence[tuple[int, int]]) -> Array:
-    """The number of each instruction's smallest loop; the number of loops where it is in none."""
-    found: Array = np.full(count, len(loops))
-    for number in sorted(range(len(loops)), key=lambda i: loops[i][0] - loops[i][1]):
-        found[slice(*loops[number])] = number
-    return found
+def _ways(last: _Instruction, end: int, number: Mapping[int, int]) -> list[int]:
+    """The blocks that a block's last instruction leads to."""
+    leaves = last.always and (last.goes_to is not None or last.opcode in _ENDS)
+    places = [last.goes_to, None if leaves else end]
+    return [number[place] for place in places if place is not None and place in number]
 
 
 def _weights(
     anchors: Sequence[str], where: Array, loops: int, executions: Mapping[str, float], warps: int
 ) -> Array | None:
-    """Executions of each loop's code by a block's warps, and last of the code outside; None where nothing fits."""
+    """Executions by a block's warps of each loop's code, of code passed by, of the rest; None where nothing fits."""
     names = sorted({name for name in anchors if executions.get(name)})
-    counts: Array = np.zeros((len(names), loops + 1))
+    counts: Array = np.zeros((len(names), loops + 2))
     for name, place in zip(anchors, where, strict=True):
         if name in names:
             counts[names.index(name), place] += 1
     wanted: Array = np.array([executions[name] for name in names])
-    inside: Array = np.zeros(loops)
-    if loops and names:
+    inside: Array = np.zeros(loops + 1)
+    if names:
         inside, _ = nnls(counts[:, :-1], wanted - counts[:, -1] * warps)
+    if not counts[:, loops].any():  # nothing tells how often
+        inside[loops] = warps
     weights: Array = np.append(inside, warps)
     missing = sum(count for name, count in executions.items() if name not in names)
     misfit = float(np.abs(counts @ weights - wanted).sum()) + missing

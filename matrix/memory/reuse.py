@@ -10,7 +10,7 @@ coalescer before L2 has a part in it depends on which blocks run where and when 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +50,8 @@ class Reuse:
     Four arrays of equal length: ``sectors`` a block (a mean over the grid), the ``storage`` that they lie in, by
     number as ``launch.parameters`` places it, the ``distance`` since the same block's last touch in sectors that it
     asked for, and whether all sampled blocks read them, ``by_all``. ``own``: different sectors, of one block.
+
+    Two more, of the executions of load instructions: how often, and the ``worst`` distance among the sectors of each.
     """
 
     blocks: int
@@ -59,11 +61,22 @@ class Reuse:
     distance: Array
     by_all: Array
     own: float
+    loads: Array
+    worst: Array
+
+    def _reach(self, cache: L1) -> float:
+        """Sectors that a block may ask for between two touches of one, for the second to hit."""
+        here = max(1, min(cache.resident, -(-self.blocks // cache.multiprocessors)))
+        return cache.free_bytes / SECTOR_BYTES / here
+
+    def waiting(self, cache: L1) -> float:
+        """The share of loads that wait for L2 because L1 lacks one of their sectors; 0 where there are no loads."""
+        total = float(self.loads.sum())
+        return float(self.loads[self.worst > self._reach(cache)].sum()) / total if total else 0.0
 
     def fetched(self, cache: L1) -> dict[int, float]:
         """Sectors a block that L1 lacks, by storage."""
-        here = max(1, min(cache.resident, -(-self.blocks // cache.multiprocessors)))
-        reach = cache.free_bytes / SECTOR_BYTES / here
+        reach = self._reach(cache)
         weights = np.where(self.distance <= reach, 0.0, self.sectors)
         if self.own <= reach:
             weights = np.where(self.by_all, weights * min(1.0, cache.multiprocessors / self.blocks), weights)
@@ -87,12 +100,23 @@ def reuse(touches: Iterable[Touch], figures: Mapping[int, InstructionFigures], s
     by_storage: dict[int, float] = defaultdict(float)
     for index, storage in past.items():
         by_storage[storage] += figures[index].sectors
+    around = float(sum(figures[index].requests for index in past if figures[index].kind is Kind.GLOBAL_LOAD))
+    loads, worst = np.array([around]), np.array([_NEVER])
     none: Array = np.zeros(0, np.int64)
     if not cached:
         return Reuse(
-            blocks=sample.total, past=by_storage, sectors=none, storage=none, distance=none, by_all=none > 0, own=0.0
+            blocks=sample.total,
+            past=by_storage,
+            sectors=none,
+            storage=none,
+            distance=none,
+            by_all=none > 0,
+            own=0.0,
+            loads=loads,
+            worst=worst,
         )
-    return _grouped(_stream(cached, threads), sample, by_storage)
+    found = _grouped(_stream(cached, threads), sample, by_storage)
+    return replace(found, loads=np.append(found.loads, loads), worst=np.append(found.worst, worst))
 
 
 def _grouped(stream: _Stream, sample: Sample, past: Mapping[int, float]) -> Reuse:
@@ -106,6 +130,10 @@ def _grouped(stream: _Stream, sample: Sample, past: Mapping[int, float]) -> Reus
     by_all = _read_by_all(ordered, stream.count) & (sample.total > 1)
     weights = stream.weights if stream.count == 1 else stream.weights * np.asarray(sample.weights)[stream.blocks]
     storage = np.clip(stream.sectors[order] // (BASE // SECTOR_BYTES), 0, _MOST_STORAGES)
+    worst: Array = np.zeros(int(stream.orders.max()) + 1, np.int64)
+    np.maximum.at(worst, stream.orders[order], distance)
+    loads: Array = np.zeros(len(worst))
+    loads[stream.orders] = stream.weights  # each load's own
     alike, which = np.unique((distance << 9) | (storage << 1) | by_all, return_inverse=True)
     return Reuse(
         blocks=sample.total,
@@ -115,6 +143,8 @@ def _grouped(stream: _Stream, sample: Sample, past: Mapping[int, float]) -> Reus
         distance=alike >> 9,
         by_all=(alike & 1) > 0,
         own=(len(ordered) - len(again)) / stream.count,
+        loads=loads,
+        worst=worst,
     )
 
 
@@ -125,6 +155,7 @@ class _Stream:
     sectors: Array
     weights: Array
     blocks: Array
+    orders: Array  # of the load that asked
     count: int
 
     def places(self) -> Array:
@@ -159,8 +190,8 @@ def _stream(touches: Sequence[Touch], threads: int) -> _Stream:
     sectors, weights, blocks, orders = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(parts) > 1:
         order = np.argsort(orders, kind="stable")
-        sectors, weights, blocks = sectors[order], weights[order], blocks[order]
-    return _Stream(sectors=sectors, weights=weights, blocks=blocks, count=count)
+        sectors, weights, blocks, orders = sectors[order], weights[order], blocks[order], orders[order]
+    return _Stream(sectors=sectors, weights=weights, blocks=blocks, orders=orders, count=count)
 
 
 def _requested(group: Sequence[tuple[int, Touch]], count: int, threads: int) -> tuple[Array, Array, Array, Array]:

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 SECTOR_BYTES = 32
 
 
-def sectors(addresses: Array, active: Array, width: int) -> tuple[Array, Array, Array]:
+def sectors(addresses: Array, active: Array, width: int, lanes: int = 32) -> tuple[Array, Array, Array]:
     """Sectors, ideal sectors and distinct bytes used, one each a row; ``addresses`` is (requests, 32).
 
-    An access is aligned to its width (PTX demands it), so lanes use the same bytes or none in common.
+    An access is aligned to its width (PTX demands it), so lanes use the same bytes or none in common. ``lanes`` that
+    lie together ask as one.
     """
-    starts = np.sort(np.where(active, addresses, -1), axis=1)
+    asked = np.where(active, addresses, -1)
+    starts = np.sort(asked, axis=1)
     used = _distinct(starts) * width
-    touched = _distinct(starts // SECTOR_BYTES) * max(1, width // SECTOR_BYTES)
+    parts = np.sort(asked.reshape(-1, lanes), axis=1) // SECTOR_BYTES
+    touched = _distinct(parts).reshape(len(asked), -1).sum(1) * max(1, width // SECTOR_BYTES)
     return touched, -(-used // SECTOR_BYTES), used
 
 
