@@ -6,6 +6,8 @@ A row of the correctness or timing stage needs a GPU: its figure is what was rep
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from conftest import Workshop
 
@@ -15,7 +17,7 @@ from matrix.catalogue.rows import Row, read_catalogue
 from matrix.judging.thresholds import Thresholds
 from matrix.model import Stage
 from matrix.resources import catalogue_folder
-from matrix.running.execute import Bench
+from matrix.running.execute import Bench, collect
 from matrix.running.progress import Board
 from matrix.running.workers import WorkerHome
 from matrix.settings.environments import child_environment
@@ -63,3 +65,24 @@ def test_the_row_s_figures_are_seen_and_flagged_as_stated(
                 assert found == wanted, f"{name} in {arm}"
     if result.standing in {Standing.FLAGGED, Standing.MISSED}:
         assert result.flag == row.flag, result.change
+
+
+def test_what_a_gpu_is_to_run_is_a_point_of_its_case(workshop: Workshop, tmp_path: Path) -> None:
+    rows = [row for row in ROWS if row.on_a_gpu]
+    environment = workshop.environment("3.8.0")
+    home = WorkerHome(
+        environment="3.8.0",
+        interpreter=environment.interpreter,
+        variables=child_environment(environment.environment),
+        pythonpath=(),
+        scratch=tmp_path,
+        memory_bytes=16 << 30,
+    )
+    files = list(dict.fromkeys(row.path for row in rows))
+    bench = Bench.make(tmp_path, store=tmp_path, slots=2)
+    found = collect(bench, {"3.8.0": home}, {"3.8.0": environment.digest}, files, lambda: None)
+    points = {item.path: [case.points for case in item.cases] for item in found}
+    for row in rows:
+        (own,) = points[row.path]
+        for arm in row.arms:
+            assert dict(arm.params) in [dict(point) for point in own[row.stage]], f"{row.name} at {arm}"

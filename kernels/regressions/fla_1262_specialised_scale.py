@@ -77,13 +77,14 @@ def backward(q, k, w, g, do, dv, *, scale, tile_v=64, stages=2):
 def reference(q, k, w, g, do, dv):
     steps, heads, dim = q.shape
     dv2, kept = torch.empty_like(dv), []
-    dh = torch.zeros((heads, dim, dim), dtype=dv.dtype, device=dv.device)
+    dh = torch.zeros((heads, dim, dim), dtype=g.dtype, device=dv.device)
     for start in reversed(range(0, steps, 64)):
         part = slice(start, min(start + 64, steps))
-        kept.append(dh)
+        kept.append(dh.to(dv.dtype))
         last = g[part][-1]
-        dv2[part] = torch.einsum("thk,hkv->thv", k[part], dh) * torch.exp(last - g[part])[..., None] + dv[part]
-        gated = q[part] * torch.exp(g[part])[..., None]
+        product = torch.einsum("thk,hkv->thv", k[part], dh.to(k.dtype))
+        dv2[part] = (product * torch.exp(last - g[part])[..., None] + dv[part]).to(dv.dtype)
+        gated = (q[part] * torch.exp(g[part])[..., None]).to(q.dtype)
         dh = dh * torch.exp(last)[:, None, None] + torch.einsum("thk,thv->hkv", gated, do[part])
         dh = dh - torch.einsum("thk,thv->hkv", w[part], dv2[part])
     return dv2, torch.stack(kept[::-1])
@@ -103,7 +104,10 @@ def inputs(make, p):
 
 case = Case(
     name="regression_fla_1262",
-    without={"strided": "takes contiguous inputs"},
+    without={
+        "strided": "takes contiguous inputs",
+        "special_values": "where infinities meet in the state the order of the terms decides",
+    },
     run=backward,
     reference=reference,
     inputs=inputs,

@@ -19,7 +19,7 @@ GOOD, BAD = "3.7.1", "3.7.1"
 TARGET = "sm_90"
 PARAMS = {"k": 1024, "wait": "in_loop", "stages": 1}
 BAD_PARAMS = {"k": 1024, "wait": "in_loop", "stages": 2}
-FIGURE = {"outcome": ("passed", "wrong")}
+FIGURE = {"outcome": ("passed", "wrong or nondeterministic")}  # the race may be won
 
 
 @triton.jit

@@ -51,9 +51,16 @@ def two_products(a, b, c, *, stages, warps):
     return with_b, with_c
 
 
+def whole_numbers(rows, cols, step, most, device):
+    """The same at every point, so that bits can be compared from one point to the other."""
+    count = torch.arange(rows * cols, device=device) * step // 11
+    return (count % (2 * most + 1) - most).view(rows, cols)
+
+
 def inputs(make, p):
-    small = [make.integers((p.k, p.n), -1, 2, "bf16") for _ in range(2)]
-    return [make.integers((p.m, p.k), -2, 3, "int8"), *small]
+    a = whole_numbers(p.m, p.k, 7, 2, make.device).to(torch.int8)
+    b, c = (whole_numbers(p.k, p.n, step, 1, make.device).to(torch.bfloat16) for step in (13, 19))
+    return [a, b, c]
 
 
 case = Case(

@@ -76,13 +76,14 @@ def reference(k, v, w, g):
     steps, heads, dim = v.shape
     k = k.repeat_interleave(heads // k.shape[1], 1)
     new, kept = torch.empty_like(v), []
-    h = torch.zeros((heads, dim, dim), dtype=v.dtype, device=v.device)
+    h = torch.zeros((heads, dim, dim), dtype=g.dtype, device=v.device)
     for start in range(0, steps, 64):
         part = slice(start, min(start + 64, steps))
-        kept.append(h)
-        new[part] = v[part] - torch.einsum("thk,hkv->thv", w[part], h)
+        kept.append(h.to(v.dtype))
+        left = v[part] - torch.einsum("thk,hkv->thv", w[part], h.to(w.dtype))
+        new[part] = left
         last = g[part][-1]
-        scaled = new[part] * torch.exp(last - g[part])[..., None]
+        scaled = (left * torch.exp(last - g[part])[..., None]).to(k.dtype)
         h = h * torch.exp(last)[:, None, None] + torch.einsum("thk,thv->hkv", k[part], scaled)
     return new, torch.stack(kept)
 
@@ -99,7 +100,10 @@ def inputs(make, p):
 
 case = Case(
     name="regression_triton_9757",
-    without={"strided": "takes contiguous inputs"},
+    without={
+        "strided": "takes contiguous inputs",
+        "special_values": "where infinities meet in the state the order of the terms decides",
+    },
     run=states,
     reference=reference,
     inputs=inputs,

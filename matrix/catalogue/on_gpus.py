@@ -18,7 +18,7 @@ from matrix.gpus.stages import GpuHost, GpuStages
 from matrix.gpus.timing import TimingPlan
 from matrix.judging.findings import REGRESSIONS
 from matrix.judging.judge import judge
-from matrix.model import Cell, Stage, format_params
+from matrix.model import Cell, Stage
 from matrix.running.execute import collect
 from matrix.running.host import this_host
 from matrix.running.plan import Request, cells_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matrix.catalogue.rows import Arm, Row
     from matrix.gpus.stages import GpuResults
     from matrix.judging.thresholds import Thresholds
-    from matrix.records import CellRecord, VerdictRecord
+    from matrix.records import CellRecord, DimensionRecord, VerdictRecord
     from matrix.running.execute import Bench
     from matrix.running.plan import Collected, PlannedCell
     from matrix.running.progress import Board
@@ -81,9 +81,10 @@ def run_on_gpus(rows: Sequence[Row], where: GpuBench, thresholds: Thresholds) ->
         return Tried(results={}, gpus=())
     releases = {arm.version for row in rows for arm in row.arms}
     homes = {release: home for release, home in where.homes.items() if release in releases}
-    files = list(dict.fromkeys(row.path for row in rows))
-    tick = where.board.task("import", len(homes) * len(files))
-    collected = collect(where.bench, homes, where.locks, files, tick)
+    pairs = dict.fromkeys((arm.version, row.path) for row in rows for arm in row.arms)
+    files = list(dict.fromkeys(path for _, path in pairs))
+    tick = where.board.task("import", len(pairs))
+    collected = collect(where.bench, homes, where.locks, files, tick, only=pairs.keys())
     twice = {row.good.version for row in rows if row.good.version == row.bad.version}
     both = [each for each in collected if each.environment in twice]
     collected += [replace(each, environment=_other_side(each.environment)) for each in both]
@@ -135,7 +136,7 @@ def _cells(row: Row, name: str, arm: Arm, item: Collected) -> Iterator[PlannedCe
         gpu_targets=(arm.target,),
     )
     for planned in cells_of(name, arm.version, [item], request):
-        if format_params(planned.params) == format_params(arm.params):
+        if dict(planned.params) == dict(arm.params):
             yield replace(planned, cell=Cell.of(name, row.good.target, planned.cell.case, row.good.params))
 
 
@@ -206,10 +207,25 @@ def _verdicts(
             expectations={},
             thresholds=thresholds,
             timings=[arm for one in measured for arm in one.timings.arms],
-            dimensions=[row for one in measured for row in one.dimensions],
+            dimensions=_comparable([row for one in measured for row in one.dimensions], trials),
         )
         if (good, row.candidate, row.case) in {(trial.good, trial.bad, trial.case) for trial in trials}
     }
+
+
+def _comparable(rows: Sequence[DimensionRecord], trials: Sequence[_Trial]) -> list[DimensionRecord]:
+    """The rows, without digests where the two sides had other inputs: those are drawn anew at each point.
+
+    That the references differ says so, and then nothing about either side.
+    """
+    digests = {(row.environment, row.case): row.reference_digest for row in rows if row.reference_digest}
+    apart = {
+        trial.case
+        for trial in trials
+        if trial.row.good.params != trial.row.bad.params
+        and digests.get((trial.good, trial.case)) != digests.get((trial.bad, trial.case))
+    }
+    return [replace(row, output_digest="", reference_digest="") if row.case in apart else row for row in rows]
 
 
 def _result(
@@ -250,5 +266,6 @@ def _figure(
 
 def _said(verdict: VerdictRecord | None, good: CellRecord | None, bad: CellRecord | None) -> str:
     """What the rules said, and the reason of a side that failed."""
-    reasons = [cell.reason for cell in (good, bad) if cell and cell.reason]
-    return "; ".join(dict.fromkeys(filter(None, (verdict.change if verdict else "", *reasons))))
+    said = verdict.change if verdict else ""
+    reasons = dict.fromkeys(cell.reason for cell in (good, bad) if cell and cell.reason not in said)
+    return "; ".join(filter(None, (said, *reasons)))

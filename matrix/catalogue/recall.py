@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,7 +128,9 @@ def _by_release(provisions: Mapping[str, Provision]) -> dict[str, Provision]:
 
 
 def _placed(result: RowResult, provisions: Mapping[str, Provision], *, chosen: bool) -> RowResult:
-    """A row that had no environment, though some were chosen: its release is not among them."""
+    """A row that had no environment, though some were chosen: its release is not among them, or is none."""
+    if result.standing is Standing.NEEDS_GPU and not all(arm.shown for arm in result.row.arms):
+        return replace(result, standing=Standing.ONE_SIDE, change="no release has the other side")
     lacking = [arm.version for arm in result.row.arms if arm.shown and arm.version not in provisions]
     if chosen and lacking and result.standing in {Standing.NOT_RUN, Standing.NEEDS_GPU}:
         text = f"no environment of Triton {' or '.join(dict.fromkeys(lacking))} takes part"
@@ -155,11 +156,11 @@ class _Bed:
     """Everything that the rows need, measured in one go."""
 
     collected: Mapping[tuple[str, Path], Collected]
-    measured: Mapping[tuple[str, Path, str, str], Measured]
+    measured: Mapping[tuple[str, Path, str, frozenset[tuple[str, Any]]], Measured]
     facts: Mapping[str, tuple[KernelFacts, str]]
 
     def cell(self, row: Row, arm: Arm) -> Measured | None:
-        return self.measured.get((arm.version, row.path, arm.target, format_params(arm.params)))
+        return self.measured.get((arm.version, row.path, arm.target, _point(arm.params)))
 
     def figure(self, row: Row, arm: Arm, name: str) -> Any:
         """A figure of the row by its name: an outcome, its reason, an option of the launch or a fact of the code."""
@@ -186,32 +187,28 @@ def _measure(
     board: Board,
 ) -> _Bed:
     wanted = [(row, arm) for row in rows for arm in row.arms if _runs(row, arm, homes)]
-    files = list(dict.fromkeys(row.path for row, _ in wanted))
-    tick = board.task("import", len(homes) * len(files))
-    collected = {(item.environment, item.path): item for item in collect(bench, homes, locks, files, tick)}
-    planned: dict[float | None, dict[tuple[Stage, str], PlannedCell]] = defaultdict(dict)
-    for row, arm in wanted:
-        for cell in _cells(row, arm, collected[arm.version, row.path]):
-            planned[row.limit_s][cell.stage, cell.cell.id] = cell
-    tick = board.task("compile and interpret", sum(map(len, planned.values())))
-    measured = [
-        item
-        for limit_s, cells in planned.items()
-        for item in measure(_limited(bench, limit_s), homes, locks, cells.values(), tick)
-    ]
+    pairs = dict.fromkeys((arm.version, row.path) for row, arm in wanted)
+    files = list(dict.fromkeys(path for _, path in pairs))
+    found = collect(bench, homes, locks, files, board.task("import", len(pairs)), only=pairs.keys())
+    collected = {(item.environment, item.path): item for item in found}
+    cells = [cell for row, arm in wanted for cell in _cells(row, arm, collected[arm.version, row.path])]
+    planned = {(cell.stage, cell.cell.id): cell for cell in cells}
+    tick = board.task("compile and interpret", len(planned))
+    measured = measure(bench, homes, locks, planned.values(), tick)
     kernels = sum(len(part["kernels"]) for item in measured for part in item.parts)
     return _Bed(
         collected=collected,
         measured={
-            (m.planned.cell.environment, m.planned.case.path, m.planned.cell.target, format_params(m.planned.params)): m
+            (m.planned.cell.environment, m.planned.case.path, m.planned.cell.target, _point(m.planned.params)): m
             for m in measured
         },
         facts=facts_of(bench, measured, board.task("read the code", kernels)),
     )
 
 
-def _limited(bench: Bench, limit_s: float | None) -> Bench:
-    return replace(bench, timeouts=replace(bench.timeouts, compile=limit_s)) if limit_s else bench
+def _point(params: Mapping[str, Any]) -> frozenset[tuple[str, Any]]:
+    """A point, in whatever order its params were written."""
+    return frozenset(params.items())
 
 
 def _runs(row: Row, arm: Arm, homes: Mapping[str, WorkerHome]) -> bool:
@@ -226,8 +223,8 @@ def _cells(row: Row, arm: Arm, item: Collected) -> Iterator[PlannedCell]:
         baseline=arm.version, candidates=(), targets=(arm.target,), case_files=(row.path,), stages=(row.stage,)
     )
     for cell in cells_of(arm.version, arm.version, [item], request):
-        if format_params(cell.params) == format_params(arm.params):
-            yield cell
+        if dict(cell.params) == dict(arm.params):
+            yield replace(cell, limit_s=row.limit_s)
 
 
 def _result(row: Row, bed: _Bed, homes: Mapping[str, WorkerHome], thresholds: Thresholds) -> RowResult:

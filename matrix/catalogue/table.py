@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +75,7 @@ def _line(result: RowResult) -> str:
     what = {
         Standing.NEEDS_GPU: f"run --catalogue on a host with an {row.good.target}",
         Standing.NOT_REPRODUCED: "; ".join(filter(None, (_figures(result.seen), result.change))),
-        Standing.ONE_SIDE: _figures(result.seen),
+        Standing.ONE_SIDE: _figures(result.seen) or result.change,
     }.get(result.standing, f"{result.flag}: {result.change}" if result.flag else result.change)
     return f"{result.standing:<23}  {row.report:<16}  {row.good} → {row.bad}  {what}".rstrip()
 
@@ -152,15 +153,19 @@ def _gpu_table(rows: Sequence[Row]) -> Iterator[str]:
     yield ""
 
 
+_LONGEST = 200  # of what the rules said, in a cell of the page
+
+
 def _last_seen(row: Row) -> str:
     """Two columns: the standing with what was seen, and what the rules said."""
     seen = row.last_seen
     if seen is None:
         return "not tried |"
     figures = {name: (pair[0], pair[1]) for name, pair in seen.figure.items()}
-    told = f"{seen.standing}: {_figures(figures)}" if figures else f"{seen.standing}: {seen.change}"
-    flag = f"`{seen.flag}`: {seen.change}" if seen.flag else (f"not flagged: {seen.change}" if figures else "")
-    return f"{told} | {flag}".replace("\n", " ")
+    change = textwrap.shorten(seen.change, _LONGEST, placeholder=" ...")
+    told = f"{seen.standing}: {_figures(figures)}" if figures else f"{seen.standing}: {change}"
+    flag = f"`{seen.flag}`: {change}" if seen.flag else (f"not flagged: {change}" if figures else "")
+    return f"{told} | {flag}"
 
 
 def _figures(figures: Mapping[str, tuple[Any, Any]]) -> str:

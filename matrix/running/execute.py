@@ -19,7 +19,7 @@ from matrix.storage.artifacts import Artifacts
 from matrix.storage.cache import Cache, key_of, lasting, worker_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from matrix.running.process import WorkerSpec
     from matrix.running.workers import WorkerHome
@@ -90,13 +90,15 @@ def collect(
     locks: Mapping[str, str],
     files: Sequence[Path],
     tick: Callable[[], None],
+    only: Collection[tuple[str, Path]] | None = None,
 ) -> list[Collected]:
-    """Every case file in every environment, environment by environment in the order given."""
+    """Every case file in every environment, or of these pairs those in ``only``; in the order given."""
+    pairs = [(name, path) for name in homes for path in files if only is None or (name, path) in only]
     found: dict[tuple[str, Path], dict[str, Any]] = {}
     lanes: list[Lane] = []
     for environment, home in homes.items():
         lane = Lane(spec=home.spec("collect"), tasks=deque())
-        for path in files:
+        for path in (path for name, path in pairs if name == environment):
             known = _known_collection(bench.cache, locks[environment], path)
             if known is not None:
                 found[environment, path] = known
@@ -112,7 +114,7 @@ def collect(
         if part["outcome"] == Outcome.PASSED:
             bench.cache.put(_collect_key(locks[result.spec.environment], path), part)
         tick()
-    return [_collected(name, path, found[name, path]) for name in homes for path in files]
+    return [_collected(name, path, found[name, path]) for name, path in pairs]
 
 
 def known_collections(cache: Cache, environment: str, lock: str, files: Sequence[Path]) -> list[Collected]:
@@ -226,7 +228,7 @@ def _task(bench: Bench, name: str, planned: PlannedCell) -> Task:
         "configs": planned.configs,
     }
     limit = bench.timeouts.compile if planned.stage is Stage.COMPILE else bench.timeouts.interpret
-    return Task(key=name, request=request, timeout_s=limit)
+    return Task(key=name, request=request, timeout_s=planned.limit_s or limit)
 
 
 def cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:

@@ -75,13 +75,17 @@ class Collected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCell:
-    """One cell at one stage. A given ``outcome`` means that nothing has to run to know it."""
+    """One cell at one stage. A given ``outcome`` means that nothing has to run to know it.
+
+    ``limit_s`` is a time limit of its own, where the stage's is not its.
+    """
 
     cell: Cell
     stage: Stage
     case: CaseInfo
     params: Mapping[str, Any]
     configs: int = 0
+    limit_s: float | None = None
     outcome: str = ""
     reason: str = ""
 
