@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import psutil
+import pytest
 
 if TYPE_CHECKING:
     from conftest import Project
@@ -41,7 +42,11 @@ class LocalCluster:
         self._cluster = Cluster()
         self._client_port = _free_port()
         told = {"num_cpus": 0, "include_dashboard": False, "ray_client_server_port": self._client_port}
-        self.add("head", **told, **head)
+        # The client's server has this process's environment, whatever the node's is.
+        with pytest.MonkeyPatch.context() as patch:
+            for variable, value in self._variables.items():
+                patch.setenv(variable, value)
+            self.add("head", **told, **head)
 
     @property
     def address(self) -> str:
