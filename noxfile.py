@@ -149,5 +149,6 @@ def tests(session: nox.Session) -> None:
         session.run("apt-get", "install", "-y", "-qq", "chromium", external=True, silent=True)
     # Environments are built once for all of the suite's processes.
     workshop = os.environ.get("MATRIX_TEST_WORKSHOP") or str(Path(session.create_tmp(), "workshop").resolve())
-    processes = ["-n", "2", "--dist", "loadfile"]
+    # In the order of tests/conftest.py: xdist would begin with the files of most tests, which are quick ones.
+    processes = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     session.run("python", "-P", "-m", "pytest", *processes, *session.posargs, env={"MATRIX_TEST_WORKSHOP": workshop})

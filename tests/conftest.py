@@ -20,6 +20,32 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Files that take minutes, roughly longest first. They begin first, and the many short ones fill up what is left at the
+# end; where tests are shared out file by file, one process would otherwise end with a long one while the others idle.
+LONG = (
+    "test_run.py",
+    "test_reproducer.py",
+    "test_survival.py",
+    "test_regressions.py",
+    "test_shards.py",
+    "test_fleet.py",
+    "test_upstream_report.py",
+    "test_gpu_stages.py",
+    "test_check.py",
+    "test_bisection.py",
+    "test_catalogue.py",
+    "test_catalogue_on_gpus.py",
+    "test_suites.py",
+    "test_passes.py",
+    "test_front_ends.py",
+    "test_scaffold.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; the order within a file, and of all others, stays (see also noxfile.py)."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
 
 @dataclass(frozen=True)
 class Workshop:
