@@ -109,7 +109,7 @@ def _counted(folders: Iterable[Path]) -> Iterator[str]:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         rows = list(pool.map(row, launches, chunksize=4))
     yield from summary(rows)
-    yield from ("", *directions(rows), "", *kernels(rows), "")
+    yield from ("", *directions(rows), "", *errors(rows), "", *kernels(rows), "")
 
 
 def with_code(launches: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -331,6 +331,40 @@ def kernels(rows: Sequence[Row]) -> Iterator[str]:
             f"| {one.environment} | {one.case} | {name} | {one.unknown:.0%} | {figures} | {times}"
             f" | {one.bound} | {one.note} |"
         )
+
+
+def errors(rows: Sequence[Row]) -> Iterator[str]:
+    """Every kernel in one line: signed errors in each environment in turn, once where they are all alike."""
+    environments = sorted({one.environment for one in rows})
+    yield f"Predicted less measured, of measured: {', '.join(environments)}, once where all are alike."
+    yield ""
+    heads = ["case", "kernel", *_TOLD, "unknown"]
+    yield f"| {' | '.join(heads)} |"
+    yield f"|{' --- |' * len(heads)}"
+    by_launch: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
+    for one in sorted(rows, key=lambda one: (*one.key, one.environment)):
+        by_launch[one.key].append(one)
+    for (case, kernel, index), found in by_launch.items():
+        cells = (_in_turn([_signed(one, figure) for one in found]) for figure in _TOLD)
+        unknown = _in_turn([f"{one.unknown:.0%}" if one.unknown else "-" for one in found])
+        yield f"| {case} | `{kernel}`{f' #{index + 1}' if index else ''} | {' | '.join(cells)} | {unknown} |"
+
+
+_TOLD = ("shared wavefronts", "L2 sectors received", "L2 sectors read", "L2 sectors written", "DRAM bytes read")
+
+
+def _signed(one: Row, figure: str) -> str:
+    measured = _measured(one, figure)
+    if measured is None or not one.predicted:
+        return "?"
+    if not measured:
+        return "0 %" if not _predicted_of(one, figure) else "of 0"
+    error = _predicted_of(one, figure) / measured - 1
+    return f"{error:+.0%}".replace("+0%", "0 %").replace("-0%", "0 %").replace("%", " %").replace("  ", " ")
+
+
+def _in_turn(texts: Sequence[str]) -> str:
+    return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
 
 
 def _short(value: float | None) -> str:
