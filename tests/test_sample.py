@@ -66,8 +66,10 @@ def test_the_recorded_verdicts_are_those_of_today_s_rules(sample: Path) -> None:
 
 def test_the_baseline_against_itself_stays_within_the_instrument_s_noise(sample: Path) -> None:
     controls = [arm for arm in load(sample).timings if arm.role is Role.CONTROL]
-    assert len(controls) >= 27
-    assert max(abs((arm.ratio or 0) - 1) for arm in controls) <= 0.0025
+    assert len(controls) >= 40
+    off = sorted(abs((arm.ratio or 0) - 1) for arm in controls)
+    assert off[int(0.95 * len(off))] <= 0.0025
+    assert off[-1] <= 0.006
 
 
 def test_improvements_of_3_8_0_show_as_clearly(sample: Path) -> None:

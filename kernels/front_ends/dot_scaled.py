@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from matrix import Case
+from matrix import Case, Tolerance
 
 
 @triton.jit
@@ -59,6 +59,9 @@ case = Case(
     inputs=inputs,
     correctness=[{"m": 128, "n": 256, "k": 384}],
     timing=[{"m": 4096, "n": 4096, "k": 4096}],
+    # Sums of 4096 products have a size of some 400: on an H200 they were off by 0.002 at most, in every release from
+    # 3.4.0 to 3.9.0 alike, and one group of 32 with a wrong scale would be off by tens.
+    tolerance=Tolerance(atol=5e-2, rtol=1e-4),
     flops=lambda p: 2 * p.m * p.n * p.k,
     without={"strided": "takes contiguous inputs"},
     triton=">=3.3",
