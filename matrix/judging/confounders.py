@@ -8,6 +8,7 @@ offered as command lines.
 from __future__ import annotations
 
 import enum
+import functools
 import json
 import re
 import shlex
@@ -16,10 +17,9 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.chain import Owner
-from matrix.model import Stage
-from matrix.storage.rows import distinct, having
+from matrix.records import Role
+from matrix.storage.rows import distinct, values
 from matrix.wording import NOTHING, by_target, listing, unique
 
 if TYPE_CHECKING:
@@ -249,18 +249,27 @@ def _places(runs: Sequence[RunFolder], environment: str) -> list[Mapping[str, An
 
 def _of_clocks(runs: Sequence[RunFolder], baseline: str, candidate: str) -> Iterator[Difference]:
     """SM clocks of arms that ran interleaved: they differ where one arm's code draws more power."""
-    clocks: list[tuple[float, float]] = []
-    for run in runs:
-        pairs = ArmPairs(having(run.timings, environment=(baseline, candidate)))
-        for row in having(run.verdicts, stage=(Stage.TIMING,), baseline=(baseline,), candidate=(candidate,)):
-            pair = pairs.find(baseline, candidate, case=row.case, target=row.target, params=row.params)
-            if pair and pair.baseline.clock_mhz and pair.candidate.clock_mhz:
-                clocks.append((pair.baseline.clock_mhz, pair.candidate.clock_mhz))
+    clocks = [each for run in runs for each in _clocks(run)[baseline, candidate]]
+    clocks += [each[::-1] for run in runs for each in _clocks(run)[candidate, baseline]]
     if clocks and abs(statistics.median(after / before for before, after in clocks) - 1) > _CLOCK_SHARE:
         before, after = (f"{statistics.median(side):,.0f} MHz" for side in zip(*clocks, strict=True))
         yield Difference(
             cause=Cause.HOST, name="SM clock while timing", baseline=before, candidate=after, owner=Owner.CLOCKS
         )
+
+
+@functools.lru_cache(maxsize=8)
+def _clocks(run: RunFolder) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
+    """The clocks of every candidate's arm and its baseline's, in MHz, by the two environments."""
+    names = ("run_id", "gpu_uuid", "case", "target", "params", "baseline", "environment", "role", "clock_mhz")
+    arms = {tuple(row[:-1]): row[-1] for row in values(run.timings, *names)}
+    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for (*place, baseline, environment, role), clock in arms.items():
+        if role == Role.CANDIDATE:
+            before = arms.get((*place, baseline, baseline, str(Role.BASELINE)))
+            if before and clock:
+                found[baseline, environment].append((before, clock))
+    return found
 
 
 def _of_sources(runs: Sequence[RunFolder], baseline: str, candidate: str) -> Iterator[Difference]:

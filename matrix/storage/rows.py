@@ -7,10 +7,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 R = TypeVar("R")
 
@@ -57,19 +56,16 @@ def joined_rows(parts: Sequence[Sequence[R]]) -> Rows[R]:
     return rows[0].of(pa.concat_tables([part.table for part in rows]))
 
 
-def having(rows: Sequence[R], **values: Collection[str]) -> Sequence[R]:
-    """The records whose fields have one of these values."""
+def values(rows: Sequence[R], *names: str) -> Iterable[tuple[Any, ...]]:
+    """These fields of each record; two at least. Texts are no enums."""
     if not isinstance(rows, Rows):
-        return [row for row in rows if all(getattr(row, name) in known for name, known in values.items())]
-    table = rows.table
-    for name, known in values.items():
-        table = table.filter(pc.is_in(table[name], pa.array([str(value) for value in known], pa.string())))
-    return rows.of(table)
+        return map(attrgetter(*names), rows)
+    return zip(*(rows.table[name].to_pylist() for name in names), strict=True)
 
 
 def distinct(rows: Sequence[R], *names: str) -> set[tuple[Any, ...]]:
     """The combinations of values of these fields; two at least."""
     if not isinstance(rows, Rows):
-        return set(map(attrgetter(*names), rows))
+        return set(values(rows, *names))
     found = rows.table.select(list(names)).group_by(list(names)).aggregate([])
     return set(zip(*(found[name].to_pylist() for name in names), strict=True))
