@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from matrix.memory.schedule import Latencies, Slot
 
 _LINE = re.compile(r"^\s+(@!?\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)(.*)$")
-_LABEL = re.compile(r"^\s*(\.L\w+):")
 _TARGET = re.compile(r"^\s*(.*?)\s*`?\(?(\.L\w+)")
 _ENDS = ("EXIT", "RET", "BPT")
 _WIDTH = re.compile(r"\.(64|128)\b")
@@ -110,8 +109,8 @@ def _code(sass: str) -> list[_Instruction]:
     rows: list[tuple[str, str, str, str]] = []
     labels: dict[str, int] = {}
     for line in sass.splitlines():
-        if label := _LABEL.match(line):
-            labels[label[1]] = len(rows)
+        if line[:1] == ".":
+            labels[line.strip().rstrip(":")] = len(rows)
         elif match := _LINE.match(line):
             rows.append((match[1] or "", match[2], match[3], match[4]))
     found = []

@@ -10,13 +10,16 @@ asynchronous copies and matrix instructions are left out, so this is the least.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 INSTRUCTION_BYTES = 16
 _BARRIERS = 6
+_FIELDS = ((105, 4), (110, 3), (113, 3), (116, 6))  # first bit and width: stall, sets, frees, waits
 _PASSES = 3  # of a loop: the last is taken, when what it hands on has settled
 _SHARED = ("LDS", "LDSM", "ATOMS", "LDC")
 _GLOBAL = ("LDG", "LD", "ATOMG", "ATOM", "LDGSTS")
@@ -37,8 +40,7 @@ class Latencies:
     other: float
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """One instruction's schedule: clocks to the next, barriers that it sets (or -1) when read and when done, a mask."""
 
     stall: int
@@ -49,22 +51,10 @@ class Slot:
 
 def slots(code: bytes) -> list[Slot]:
     """The schedule of each instruction of some machine code."""
-    words = (
-        int.from_bytes(code[at : at + INSTRUCTION_BYTES], "little") for at in range(0, len(code), INSTRUCTION_BYTES)
-    )
-    return [
-        Slot(
-            stall=max(1, word >> 105 & 0xF),
-            sets=_barrier(word >> 110 & 0x7),
-            frees=_barrier(word >> 113 & 0x7),
-            waits=word >> 116 & 0x3F,
-        )
-        for word in words
-    ]
-
-
-def _barrier(number: int) -> int:
-    return number if number < _BARRIERS else -1
+    words = np.frombuffer(code, "<u8", len(code) // INSTRUCTION_BYTES * 2)[1::2].astype(np.int64)  # bits 64 to 127
+    stall, sets, frees, waits = (words >> (bit - 64) & ((1 << width) - 1) for bit, width in _FIELDS)
+    barriers = (np.where(field < _BARRIERS, field, -1).tolist() for field in (sets, frees))
+    return list(map(Slot, np.maximum(stall, 1).tolist(), *barriers, waits.tolist()))
 
 
 def clocks(opcodes: Sequence[str], schedule: Sequence[Slot], places: Iterable[int], latencies: Latencies) -> float:
