@@ -17,7 +17,7 @@ GOOD, BAD = "3.7.1", "3.8.0"
 TARGET = "sm_90"
 PARAMS = {"precision": "tf32x3"}
 FIGURE = {"shared_bytes": (1536, 3584)}
-FLAG = "shared_traffic_multiplied"
+FLAG = "shared_memory"
 
 
 @triton.jit
