@@ -347,7 +347,7 @@ class _Session:
             decisions_in_time=decided["time"] or undecided,
             decisions_in_cycles=decided["cycles"] or undecided,
             problems={name: problems(self._rounds, name, self._baseline.name, self._cache) for name in names},
-            warnings={name: warnings(self._rounds, name, self._cache) for name in names},
+            warnings={name: warnings(self._rounds, name, self._baseline.name, self._cache) for name in names},
             margin=self._plan.rule.widened(control),
             alpha=self._plan.rule.alpha,
             arms_us=self._arms_us,

@@ -131,17 +131,20 @@ def as_data(found: Iterable[Confounders]) -> list[dict[str, Any]]:
 
 def differences(runs: Sequence[RunFolder], baseline: str, candidate: str) -> list[Difference]:
     """Every recorded property that differs, by cause; causes that carry others come first."""
+    order = list(Cause)
     found = [
         *_of_environments(runs, baseline, candidate),
         *_of_hosts(runs, baseline, candidate),
-        *_of_clocks(runs, baseline, candidate),
         *_of_sources(runs, baseline, candidate),
     ]
     moved = {each.cause for each in found}
     # An assembler that came with another Triton is part of that; alone it is a cause of its own.
     if Cause.TRITON in moved:
         found = [_with(each, Cause.TRITON) if each.cause is Cause.PTXAS else each for each in found]
-    order = list(Cause)
+    # So are the clocks of arms that took turns on one GPU part of what made their code draw another power.
+    first = min((each.cause for each in found), key=order.index, default=None)
+    clocks = _of_clocks(runs, baseline, candidate)
+    found += [_with(each, first) if first else each for each in clocks]
     return sorted(found, key=lambda each: order.index(each.cause))
 
 
