@@ -39,9 +39,9 @@ class Thresholds:
     # Mean width of global accesses (bits moved over instructions), where the bits moved stayed comparable.
     vector_width_ratio: float = 1.5
     vector_traffic_ratio: float = 2.0
-    # The estimate of matrix.memory.cost, microseconds a launch. Over 1,037 steps of ordinary kernels it passed
-    # 1.25 for worse in one kernel alone, triton#9703. The estimate knows no latency, and asked for a fifth more
-    # than the H200 took for the same kernel on 3.9.0: so only what is half as much again.
+    # The estimate of matrix.memory.cost, microseconds a launch. By the PTX alone, over 1,037 steps of ordinary kernels,
+    # it passed 1.25 for worse in one kernel alone, triton#9703. With the machine code in it, it asks for a seventh more
+    # than the H200 takes for the same kernel on 3.9.0 (docs/memory.md): so only what is half as much again.
     cost_ratio: float = 1.5
     cost_growth_us: float = 0.5
     # Share of memory requests at unknown addresses up to which the estimate is believed.
