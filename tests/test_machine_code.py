@@ -7,6 +7,7 @@ import recorded
 from ptx_kernel import ADDRESS, TID, evaluated, number, tensor
 
 from matrix.code.evidence import kernel_facts_batch
+from matrix.memory.control_flow import certain, natural_loops
 from matrix.memory.machine_code import MachineWork
 from matrix.memory.machine_code import machine_work as weighed
 from matrix.memory.schedule import Latencies, Slot, clocks, once, slots
@@ -65,6 +66,23 @@ def test_loops_are_gone_through_as_often_as_their_loads_say() -> None:
 @pytest.mark.parametrize("executions", [{"LDG": 400.0, "STG": 4.0}, {"LDG": 4.0, "STG": 4.0, "BAR": 8.0}])
 def test_code_that_does_not_what_the_ptx_does_says_nothing(executions: dict[str, float]) -> None:
     assert machine_work(STRAIGHT, executions, warps=4) is None
+
+
+def test_a_wait_behind_the_code_is_no_loop_of_all_that_it_returns_into() -> None:
+    """Blocks 0, 1, 2; 0 may leave for 3, which waits for itself and returns to 1."""
+    assert natural_loops([[3, 1], [2], [], [3, 1]]) == [frozenset({3})]
+    assert certain([[3, 1], [2], [], [3, 1]]) == {0, 1, 2}
+
+
+def test_a_loop_in_a_loop() -> None:
+    assert natural_loops([[1], [2], [2, 3], [1, 4], []]) == [frozenset({2}), frozenset({1, 2, 3})]
+
+
+def test_code_that_some_warps_pass_by_counts_as_often_as_its_stores() -> None:
+    passed = STRAIGHT.replace("    FADD R6, R6, 1\n", "    @P0 BRA .L_2\n    STS [R0], R6\n.L_2:\n")
+    found = machine_work(passed, {"LDG": 4.0, "STG": 4.0, "STS": 1.0}, warps=4)
+    assert found is not None
+    assert found.instructions == pytest.approx(4 * 7 + 1)
 
 
 def test_nothing_is_said_of_no_code() -> None:
