@@ -121,7 +121,6 @@ def test_an_interrupted_measurement_is_resumed_and_a_finished_one_is_repeated(
 ) -> None:
     first = run(folder, monkeypatch)
     monkeypatch.setattr(Run, "_conclude", _interrupt)
-    monkeypatch.setattr("matrix.running.pending.Pending.settle", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         first.execute()
     monkeypatch.undo()

@@ -33,7 +33,7 @@ from matrix.reporting.summary import summary_markdown
 from matrix.running.execute import Bench, Timeouts, measure
 from matrix.running.facts import facts_of
 from matrix.running.host import Host, this_host
-from matrix.running.pending import pending
+from matrix.running.pending import Pending, pending
 from matrix.running.plan import GPU_STAGES, Collected, Request, not_run, selected_names
 from matrix.running.profiles import with_unjudged
 from matrix.running.ready import Ready, arms_of, get_ready
@@ -114,6 +114,8 @@ class Run:
     provisions: Mapping[str, Provision] = field(default_factory=dict)
     # The hosts of a Ray cluster that do the work in place of this one.
     fleet: Fleet | None = None
+    # What was measured on GPUs is this run's until its tables are written: then the next one measures anew.
+    under_way: Pending | None = None
 
     def execute(self) -> Finished:
         """Every step in order. What is measured is in the cache the moment it is known."""
@@ -133,6 +135,8 @@ class Run:
             store.write_counters(self.folder, self._counters(verdicts, found))
             store.write_assemblies(self.folder, self._assemblies(bench, found, verdicts))
         finished = self._conclude(cells, found, verdicts)
+        if self.under_way:
+            self.under_way.settle()
         if self.fleet:
             self.fleet.settle(self)
         return finished
@@ -165,9 +169,9 @@ class Run:
         if not self.gpu_host.gpus:
             return GpuResults()
         request = {"cells": [f"{cell.stage} {cell.cell.id}" for cell in ready.planned], "locks": dict(ready.locks)}
-        under_way = pending(self.home.cache, key_of(request))
+        self.under_way = pending(self.home.cache, key_of(request))
         stages = GpuStages(
-            desk=Desk(cache=bench.cache, homes=ready.homes, locks=ready.locks, token=under_way.token),
+            desk=Desk(cache=bench.cache, homes=ready.homes, locks=ready.locks, token=self.under_way.token),
             host=self.gpu_host,
             baseline=self.request.baseline,
             environments=clerk.arms,
@@ -181,9 +185,7 @@ class Run:
             fuzz_seconds=self.fuzz_seconds,
             lock_mhz=self.lock_mhz,
         )
-        results = stages.execute(ready.planned)
-        under_way.settle()
-        return results
+        return stages.execute(ready.planned)
 
     def _verdicts(
         self, cells: list[CellRecord], evidence: list[KernelRecord], gpu: GpuResults, clerk: Clerk
