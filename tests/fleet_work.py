@@ -21,6 +21,7 @@ import pytest
 from matrix.fleet import hosts
 from matrix.fleet.orders import Answer, Order
 from matrix.fleet.project import Project
+from matrix.fleet.units import on_gpu
 from matrix.gpus.timing_records import Timings
 from matrix.records import CellRecord
 from matrix.resources import sample_folder
@@ -65,6 +66,14 @@ def _rows(order: Order, unit: str, host: str) -> list[CellRecord]:
         )
         for environment in order.request.environments
     ]
+
+
+def real_without_gpus(
+    order: Order, units: Sequence[str], project: Project, *, name: str, jobs: int
+) -> Iterator[Answer]:
+    """The product's own work where it needs no GPU; :func:`slow` elsewhere."""
+    work = slow if on_gpu(units[0]) else hosts.work
+    yield from work(order, units, project, name=name, jobs=jobs)
 
 
 def on_fake_gpus(order: Order, units: Sequence[str], project: Project, *, name: str, jobs: int) -> Iterator[Answer]:

@@ -316,6 +316,16 @@ def test_through_rays_client_it_is_the_same_run(cluster: LocalCluster, project: 
     assert rows(project) == undisturbed[0] and rows(project, "verdicts") == undisturbed[1]
 
 
+def test_a_host_that_was_declared_wrongly_is_named(cluster: LocalCluster, project: Project) -> None:
+    code, said = Driver(project, cluster, *PAIR, "--targets", "sm_90", *KERNELS, "--cases", "vector_add", "--stages",
+                        "import,correctness").end()  # fmt: skip
+    assert code == ExitCode.INCOMPLETE, said
+    cells = pd.read_parquet(project.latest / "cells.parquet")
+    cells = cells[cells.stage == "correctness"]
+    assert len(cells) and set(cells.outcome) == {"not_run"}
+    assert set(cells.reason) == {"host hopper was declared to have a GPU of sm_90; it has none"}
+
+
 def test_gpus_are_held_one_a_task_and_their_rows_are_a_runs(cluster: LocalCluster, project: Project) -> None:
     project.write("cases/double.py", CASE)
     driver = Driver(project, cluster, *PAIR, "--targets", "sm_90", "--no-builtin", "--kernels", "cases", "--stages",

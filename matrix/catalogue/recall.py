@@ -15,13 +15,12 @@ from matrix.judging.judge import judge
 from matrix.model import Stage, format_params
 from matrix.provisioning.provision import provide
 from matrix.resources import catalogue_folder
-from matrix.running.execute import collect, measure
+from matrix.running.execute import bench_for, collect, measure
 from matrix.running.facts import facts_of
 from matrix.running.host import this_host
 from matrix.running.plan import PlannedCell, Request, cells_of
 from matrix.running.recording import Arm as Environment
 from matrix.running.recording import Clerk, fact_key
-from matrix.running.run import bench_for
 from matrix.running.workers import homes_of, memory_share
 
 if TYPE_CHECKING:

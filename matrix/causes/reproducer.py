@@ -13,9 +13,8 @@ from matrix.errors import EnvironmentBuildError, StorageError, UsageError
 from matrix.judging.changes import CodeReason
 from matrix.model import Stage, format_params
 from matrix.provisioning.provision import provide
-from matrix.running.execute import collect
+from matrix.running.execute import bench_for, collect
 from matrix.running.host import this_host
-from matrix.running.run import bench_for
 from matrix.running.workers import homes_of, memory_share
 from matrix.settings.environments import child_environment
 from matrix.storage.atomic import write_atomically

@@ -65,6 +65,8 @@ class Fleet:
                 for answer in dispatch.answers(phase):
                     if isinstance(answer, Missing):
                         missing |= dict.fromkeys(answer.units, answer.reason)
+                    elif answer.problem:
+                        missing[answer.unit] = answer.problem  # to be asked again where the run is taken up
                     elif _keep(answer, journal, bench):
                         ticks[_pool_of(answer.unit)]()
                         if answer.host.name not in seen:
@@ -226,7 +228,7 @@ def _gaps(
         rows = [*answer.cells, *answer.timings.cells] if answer else []
         seen = {(row.stage, row.environment) for row in rows}
         host = answer.host.name if answer else ""
-        told = (answer.problem if answer else missing.get(unit)) or f"host {host} has no such cell, or no environment"
+        told = missing.get(unit) or f"host {host} has no such cell, or no such environment"
         for planned in cells:
             cell, arm = planned.cell, arms[planned.cell.environment]
             if (str(planned.stage), cell.environment) not in seen:

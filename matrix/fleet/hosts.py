@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import functools
@@ -25,13 +26,12 @@ from matrix.gpus.timing import TimingPlan
 from matrix.gpus.timing_records import Timings
 from matrix.model import Stage
 from matrix.resources import package_folder
-from matrix.running.execute import Bench, measure
+from matrix.running.execute import Bench, bench_for, measure
 from matrix.running.facts import facts_of
 from matrix.running.host import Host, this_host
 from matrix.running.progress import Board
 from matrix.running.ready import Ready, arms_of, get_ready
 from matrix.running.recording import Clerk
-from matrix.running.run import bench_for
 from matrix.settings import config
 from matrix.storage.cache import digest_of
 from matrix.storage.runs import Home
@@ -89,10 +89,9 @@ class Bay:
 
 def survey(order: Order, project: Project, *, name: str, jobs: int) -> Survey:
     """Get this host ready and say what its environments are and which cases they hold."""
-    with _bay(order, project, name, jobs) as bay:
-        ready = bay.ready
-        collected = bay.roots.retold(list(ready.collected), order.roots)
-        return Survey(host=bay.host, provisions=dict(ready.provisions), collected=collected)
+    bay = _bay_of_this_process(order, project, name, jobs)
+    collected = bay.roots.retold(list(bay.ready.collected), order.roots)
+    return Survey(host=bay.host, provisions=dict(bay.ready.provisions), collected=collected)
 
 
 def work(
@@ -106,12 +105,27 @@ def work(
     plan: TimingPlan | None = None,
 ) -> Iterator[Answer]:
     """An answer for each unit, in this order: Ray takes the n-th of another attempt for the n-th of this one."""
-    with _bay(order, project, name, jobs) as bay:
-        planned = units_of(bay.ready.planned)
-        if on_gpu(units[0]):
-            yield from _on_gpu(bay, units, planned, gpus(), plan or TimingPlan())
-        else:
-            yield from _on_host(bay, units, planned)
+    bay = _bay_of_this_process(order, project, name, jobs)
+    planned = units_of(bay.ready.planned)
+    if on_gpu(units[0]):
+        yield from _on_gpu(bay, units, planned, gpus(), plan or TimingPlan())
+    else:
+        yield from _on_host(bay, units, planned)
+
+
+# Ray gives a process one slice after another, all of one run: what it is ready with, warm parents among it, it keeps.
+_KEPT: list[tuple[str, Bay, contextlib.ExitStack]] = []
+
+
+def _bay_of_this_process(order: Order, project: Project, name: str, jobs: int) -> Bay:
+    key = f"{order.run_id} {jobs}"
+    if _KEPT and _KEPT[0][0] != key:
+        _KEPT.pop()[2].close()
+    if not _KEPT:
+        stack = contextlib.ExitStack()
+        _KEPT.append((key, stack.enter_context(_bay(order, project, name, jobs)), stack))
+        atexit.register(stack.close)
+    return _KEPT[0][1]
 
 
 @contextlib.contextmanager

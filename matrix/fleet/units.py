@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from matrix.running.plan import GPU_STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from matrix.running.plan import PlannedCell
 
@@ -46,9 +46,3 @@ def slices(units: Sequence[str], workers: int) -> list[tuple[str, ...]]:
     """The units cut into slices for so many workers, in order."""
     size = min(_MOST_UNITS, max(_LEAST_UNITS, -(-len(units) // (_SLICES_A_WORKER * max(workers, 1)))))
     return [tuple(units[start : start + size]) for start in range(0, len(units), size)]
-
-
-def missing_cells(cells: Sequence[PlannedCell], rows: Iterable[Mapping[str, str]]) -> list[PlannedCell]:
-    """The cells of a unit that no row is about; rows go by stage and environment."""
-    seen = {(row["stage"], row["environment"]) for row in rows}
-    return [cell for cell in cells if (str(cell.stage), cell.cell.environment) not in seen]

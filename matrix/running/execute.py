@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from matrix.running.process import WorkerSpec
+    from matrix.running.progress import Board
     from matrix.running.workers import WorkerHome
+    from matrix.settings.config import Configuration
+    from matrix.storage.runs import Home
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,22 @@ class Bench:
     @property
     def spool(self) -> Path:
         return self.scratch / "spool"
+
+
+def bench_for(configuration: Configuration, home: Home, scratch: Path, *, jobs: int, board: Board) -> Bench:
+    """A bench in ``scratch`` that keeps what it finds in the project's own folder."""
+    timeouts = configuration.timeouts_s
+    return Bench.make(
+        scratch,
+        store=home.path,
+        slots=jobs,
+        timeouts=Timeouts(
+            collect=timeouts[Stage.IMPORT],
+            compile=timeouts[Stage.COMPILE],
+            interpret=timeouts[Stage.INTERPRET],
+        ),
+        say=board.say,
+    )
 
 
 def collect(

@@ -30,7 +30,7 @@ from matrix.reporting import junit
 from matrix.reporting.report import write_report
 from matrix.reporting.signoff import write_signoff
 from matrix.reporting.summary import summary_markdown
-from matrix.running.execute import Bench, Timeouts, measure
+from matrix.running.execute import bench_for, measure
 from matrix.running.facts import facts_of
 from matrix.running.host import Host, this_host
 from matrix.running.pending import Pending, pending
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from matrix.nights.history import History
     from matrix.provisioning.provision import Provision
     from matrix.records import AssemblyRecord, CellRecord, CounterRecord, KernelRecord, VerdictRecord
+    from matrix.running.execute import Bench
     from matrix.running.profiles import Profile
     from matrix.running.progress import Board
     from matrix.settings.config import Configuration
@@ -343,22 +344,6 @@ def _cases_meta(collected: Sequence[Collected]) -> list[Mapping[str, Any]]:
         }
         for case in expectations_of(collected).values()
     ]
-
-
-def bench_for(configuration: Configuration, home: Home, scratch: Path, *, jobs: int, board: Board) -> Bench:
-    """A bench in ``scratch`` that keeps what it finds in the project's own folder."""
-    timeouts = configuration.timeouts_s
-    return Bench.make(
-        scratch,
-        store=home.path,
-        slots=jobs,
-        timeouts=Timeouts(
-            collect=timeouts[Stage.IMPORT],
-            compile=timeouts[Stage.COMPILE],
-            interpret=timeouts[Stage.INTERPRET],
-        ),
-        say=board.say,
-    )
 
 
 def default_jobs() -> int:
