@@ -8,9 +8,9 @@ After a rule changed, without --record. It rewrites ``matrix/data/sample`` and `
 finding that a person judged keeps that judgement as long as it reads the same; a new one is marked, and
 ``tests/test_sample.py`` fails until somebody has looked at the figures and put a reason in its place.
 
-``--code`` names a run of the compile stage of the same request by today's program: where it has the same PTX (byte for
-byte) for a kernel, the figures read off that code are taken from it. Times are rounded to the nanosecond: events tell
-them apart by 32.
+``--code`` names a run of the compile stage of the same request by today's program: where it has the same PTX and
+machine code (but for paths) of a kernel, the figures read off that code are taken from it. Times are rounded to the
+nanosecond: events tell them apart by 32.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def renew_evidence(run: Path, hide: Sequence[str]) -> None:
     rows, same = [], 0
     for row in read_evidence(sample_folder()):
         found = anew.get(_place(row))
-        if found is not None and found.artifacts.get("ptx") == row.artifacts.get("ptx"):
+        if found is not None and _code(found) == _code(row):
             rows.append(replace(row, facts=found.facts))
             same += 1
         else:
             print(f"other code here, as recorded: {row.cell_id}")
             rows.append(row)
-    print(f"{same} of {len(rows)} kernels have the same PTX here")
+    print(f"{same} of {len(rows)} kernels have the same code here")
     write_evidence(sample_folder(), rows)
 
 
@@ -98,6 +98,10 @@ def judge() -> None:
     rows = [replace(one, why=known.get(one, OPEN)) for one in listed(findings(run.verdicts))]
     LIST.write_text(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"{len(rows)} findings, {sum(row.why == OPEN for row in rows)} of them to be judged by a person: {LIST}")
+
+
+def _code(row: KernelRecord) -> tuple[str, str]:
+    return row.facts.ptx_hash, row.facts.sass_hash
 
 
 def _place(row: KernelRecord) -> tuple[object, ...]:
