@@ -313,3 +313,12 @@ def test_changes_are_written_as_json_writes_them(value: float | None) -> None:
     said = change("slower", text='62.4 us \u2192 "194.8" us\n', cause="\\x", baseline_value=value, candidate_value=1.5)
     assert encode([said, said]) == json.dumps([dataclasses.asdict(said)] * 2, ensure_ascii=False)
     assert decode(encode([said])) == [said]
+
+
+def test_what_a_release_does_not_take_is_one_finding_over_all_stages() -> None:
+    refused = change("unsupported", 60, text="passed before, is not supported now")
+    rows = [row("regressed", refused, stage=stage) for stage in ("compile", "correctness", "timing")]
+    (finding,) = found(*rows)
+    assert len(finding.rows) == 3
+    wrong = change("wrong", 90, text="gives wrong values now")
+    assert len(found(*rows, row("regressed", wrong, stage="correctness"))) == 2

@@ -17,7 +17,7 @@ from matrix.judging.changes import Change, Direction, code_titles, decode
 from matrix.judging.kinds import Kind, kind_of
 from matrix.judging.outcomes import FAILING_IN_BOTH, outcome_titles
 from matrix.judging.speed import SpeedReason, speed_titles
-from matrix.model import CPU, Stage, Target
+from matrix.model import CPU, Outcome, Stage, Target
 from matrix.records import Verdict
 
 if TYPE_CHECKING:
@@ -161,6 +161,10 @@ def _makes_finding(row: VerdictRecord) -> bool:
             return True
 
 
+# What a release does not take at all it takes at no stage.
+_AT_ANY_STAGE = frozenset((Outcome.UNSUPPORTED, Outcome.REFUSED))
+
+
 def _bucket(row: VerdictRecord) -> tuple[str, ...]:
     """What rows must share before their causes are compared. A gap or a failed import spans cases."""
     first = next(iter(decode(row.detail)), None)
@@ -173,7 +177,7 @@ def _bucket(row: VerdictRecord) -> tuple[str, ...]:
         row.candidate,
         group,
         case,
-        "" if row.verdict is Verdict.INCOMPLETE else stage,
+        "" if row.verdict is Verdict.INCOMPLETE or row.reason_code in _AT_ANY_STAGE else stage,
         row.known,
     )
 
