@@ -28,6 +28,7 @@ OWN = ("run_id", "host", "started_at", "seconds", "cached")
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0"}  # fmt: skip
 _STORE_BYTES = 100 << 20
+_ATTEMPTS = 4
 
 
 class LocalCluster:
@@ -71,7 +72,15 @@ class LocalCluster:
                 kept.symlink_to(self._environments, target_is_directory=True)
         environ = {**LOOPBACK, **self._variables, "MATRIX_FLEET_FOLDER": str(self.folder(name))}
         told = {"object_store_memory": _STORE_BYTES, "node_ip_address": "127.0.0.1", "node_name": name, **more}
-        self.nodes[name] = self._cluster.add_node(env_vars=environ, **told)
+        for attempt in range(_ATTEMPTS):
+            # On a machine that is busy a node may take longer to start than Ray waits: it raises a plain Exception.
+            try:
+                self.nodes[name] = self._cluster.add_node(env_vars=environ, **told)
+            except Exception:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
 
     def kill(self, name: str) -> None:
         """Lose a host: its raylet dies, and Ray ends what it had started."""

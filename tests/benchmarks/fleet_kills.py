@@ -104,6 +104,11 @@ class Arena:
         """Bytes that the driver has recorded."""
         return sum(path.stat().st_size for path in (self.project.root / ".matrix" / "fleet").glob("*.journal"))
 
+    def mend(self) -> None:
+        """Hosts that were killed come back."""
+        for name in HOSTS.keys() - self.cluster.nodes.keys():
+            self.cluster.add(name, **HOSTS[name])
+
     def until_answers_come(self, driver: Driver) -> None:
         while self.journal() < 200:
             assert driver.process.poll() is None, driver.end()[1]
@@ -115,12 +120,13 @@ class Arena:
             driver.process.kill()
             driver.end()
             return "driver", self.start("--run-id", driver.run_id)
-        name = draw.choice([name for name in HOSTS if self.cluster.workers(name)])
-        if kind == "worker":
-            os.kill(draw.choice(self.cluster.workers(name)), signal.SIGKILL)
-            return f"worker of {name}", driver
+        working = {pid: name for name in HOSTS for pid in self.cluster.workers(name)}
+        if kind == "worker" and working:
+            pid = draw.choice(list(working))
+            os.kill(pid, signal.SIGKILL)
+            return f"worker of {working[pid]}", driver
+        name = draw.choice(list(HOSTS))
         self.cluster.kill(name)
-        self.cluster.add(name, **HOSTS[name])
         return f"host {name}", driver
 
 
@@ -141,6 +147,7 @@ def undisturbed(arena: Arena) -> tuple[dict[str, Counter[str]], float]:
 
 
 def disturbed(arena: Arena, draw: random.Random, seconds: float) -> tuple[dict[str, object], dict[str, Counter[str]]]:
+    arena.mend()
     arena.forget()
     began = time.monotonic()
     driver = arena.start()
