@@ -113,12 +113,33 @@ def no_head(ledger):
     return "head.json is missing"
 
 
+def negative_head(ledger):
+    (ledger.folder / "head.json").write_text(json.dumps({"rows": -9, "hash": ""}))
+    return "head.json cannot be right: it counts -9 rows"
+
+
+def other_types(ledger):
+    path = ledger.folder / "00000002.parquet"
+    table = pq.read_table(path)
+    place = table.schema.get_field_index("text")
+    pq.write_table(table.set_column(place, "text", table["text"].cast("binary")), path)
+    return "of another type than it was written: text"
+
+
+def no_column(ledger):
+    path = ledger.folder / "00000002.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["effect"]), path)
+    return "00000002.parquet cannot be read"
+
+
 def garbage(ledger):
     (ledger.folder / "00000002.parquet").write_bytes(b"PAR1")
     return "cannot be read"
 
 
-@pytest.mark.parametrize("harm", [edited, rehashed, removed, last_removed, swapped, no_head, garbage])
+@pytest.mark.parametrize(
+    "harm", [edited, rehashed, removed, last_removed, swapped, no_head, negative_head, other_types, no_column, garbage]
+)
 def test_harm_is_noticed_named_and_nothing_is_added(ledger, harm):
     write(ledger, SLOWER, FASTER, SLOWER)
     said = harm(ledger)
@@ -128,6 +149,13 @@ def test_harm_is_noticed_named_and_nothing_is_added(ledger, harm):
     with pytest.raises(StorageError, match=said):
         write(ledger, FASTER)
     assert sorted(ledger.folder.iterdir()) == files
+
+
+def test_a_ledger_that_is_a_file_is_no_empty_ledger(ledger):
+    ledger.folder.parent.mkdir(parents=True, exist_ok=True)
+    ledger.folder.write_text("not a folder")
+    with pytest.raises(StorageError, match="is no folder"):
+        ledger.rows()
 
 
 def test_a_crash_between_rows_and_head_is_no_harm(ledger):

@@ -33,6 +33,15 @@ def test_everything_wrong_with_requirements_is_told_at_once(tmp_path: Path) -> N
     assert "two.py, line 1: REQUIRES is no plain list" in str(caught.value)
 
 
+def test_a_case_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "link.py").symlink_to(tmp_path / "nowhere.py")
+    with pytest.raises(UsageError) as caught:
+        requirements_of(sorted(tmp_path.glob("*.py")))
+    assert "folder.py cannot be read: Is a directory" in str(caught.value)
+    assert "link.py cannot be read: No such file" in str(caught.value)
+
+
 def test_an_unknown_suite_is_a_usage_error(project: Project) -> None:
     done = project.matrix("plan", "--suite", "ligre")
     assert done.returncode == ExitCode.USAGE

@@ -32,9 +32,11 @@ def suite_files(names: Iterable[str]) -> tuple[Path, ...]:
 def requirements_of(files: Sequence[Path]) -> tuple[str, ...]:
     """What the case files require, each once.
 
-    Raises :class:`UsageError` with everything that is wrong: what is no requirement, and two files that ask for one
-    package in two ways.
+    Raises :class:`UsageError` with everything that is wrong: files that cannot be read, what is no requirement, and two
+    files that ask for one package in two ways.
     """
+    if unreadable := [problem for path in files if (problem := _unreadable(path))]:
+        raise UsageError("\n".join(unreadable), hint="move away what is no file, or name case files alone")
     found: dict[str, Path] = {}
     problems: list[str] = []
     for path in files:
@@ -46,6 +48,15 @@ def requirements_of(files: Sequence[Path]) -> tuple[str, ...]:
     if problems:
         raise UsageError("\n".join(problems), hint=f'{_NAME} is a list such as ["liger-kernel==0.8.5"]')
     return tuple(found)
+
+
+def _unreadable(path: Path) -> str:
+    """Why the file cannot be read (a link that leads nowhere, a folder named like a file); empty where it can be."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+    return ""
 
 
 def _declared(path: Path, problems: list[str]) -> list[str]:

@@ -104,6 +104,8 @@ class Ledger:
     def rows(self) -> list[LedgerRow]:
         """All rows in order, none where there is no ledger. Raises :class:`StorageError` where the chain is broken."""
         if not self.folder.is_dir():
+            if self.folder.exists() or self.folder.is_symlink():
+                raise StorageError(f"the ledger {self.folder} is no folder", hint=f"move it away, or {RESTORE}")
             return []
         rows = [row for path in self._files() for row in read_rows(path)]
         wrong = broken(rows) or self._short(rows)
@@ -138,9 +140,11 @@ class Ledger:
             count, last = int(head["rows"]), str(head["hash"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             return f"{_HEAD} cannot be read ({error})"
+        if count < 1:
+            return f"{_HEAD} cannot be right: it counts {count} rows"
         if len(rows) < count:
             return f"rows are missing at the end, from row {len(rows) + 1} to row {count}"
-        return "" if count and rows[count - 1].hash == last else f"row {count} is not the one that {_HEAD} names"
+        return "" if rows[count - 1].hash == last else f"row {count} is not the one that {_HEAD} names"
 
 
 def ledger_of(home: Home) -> Ledger:
@@ -184,8 +188,11 @@ def read_rows(path: Path) -> list[LedgerRow]:
             raise StorageError(
                 f"{path} is no ledger of this version", hint="read it with the triton-matrix that wrote it"
             )
+        if wrong := [field.name for field in SCHEMA if table.schema.field(field.name).type != field.type]:
+            told = f"of another type than it was written: {', '.join(wrong)}"
+            raise StorageError(f"{path} cannot be read: {told}", hint="the file is damaged: restore it")
         return [LedgerRow(**row) for row in table.to_pylist()]
-    except (pa.ArrowInvalid, OSError, TypeError) as error:
+    except (pa.ArrowException, OSError, TypeError, ValueError, KeyError) as error:
         raise StorageError(f"{path} cannot be read: {error}", hint="the file is damaged: restore it") from error
 
 
