@@ -15,13 +15,14 @@ import pandas as pd
 import pytest
 from conftest import Workshop
 
-from matrix.errors import ExitCode
+from matrix.errors import ExitCode, StorageError
 from matrix.model import Stage
 from matrix.running.plan import Request
 from matrix.running.progress import Board
 from matrix.running.run import Run
 from matrix.settings import config
 from matrix.storage.runs import Home
+from matrix.storage.seal import faults, read_seal
 
 CASES = """
 import torch, triton, triton.language as tl
@@ -190,3 +191,50 @@ def test_two_gpus_share_the_cells_of_their_target(folder: Path, monkeypatch: pyt
     assert [gpu["uuid"] for gpu in meta["gpus"]] == ["GPU-fake-0", "GPU-fake-1"]
     cells = pd.read_parquet(finished.folder / "cells.parquet")
     assert not cells[cells.stage == "correctness"].duplicated(["environment", "case", "params"]).any()
+
+
+def _full(path: Path, *_: object) -> None:
+    raise StorageError(f"cannot write {path}: no space left", hint="free some disk space")
+
+
+def test_a_run_says_that_it_is_complete_when_all_of_it_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "matrix.toml").write_text("")
+    monkeypatch.setattr("matrix.running.run.write_page", lambda run: _full(run.path / "report.html"))
+    failed = run(folder, monkeypatch)
+    failed.request = dataclasses.replace(failed.request, stages=(Stage.IMPORT,), gpu_targets=())
+    with pytest.raises(StorageError, match=r"report\.html"):
+        failed.execute()
+    meta = json.loads((failed.folder / "run.json").read_text())
+    assert (meta["state"], meta["exit_code"]) == ("failed", None)
+    assert "no space left" in meta["error"]
+    assert [case["name"] for case in meta["cases"]] == ["right", "wrong", "dies"]
+    monkeypatch.undo()
+    whole = run(folder, monkeypatch)
+    whole.request = failed.request
+    monkeypatch.setattr(Run, "_add_to_history", lambda *_: False)
+    monkeypatch.setattr(Home, "point_latest", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        whole.execute()
+    meta = json.loads((whole.folder / "run.json").read_text())
+    assert (meta["state"], meta["exit_code"]) == ("complete", ExitCode.INCOMPLETE)
+    assert faults(whole.folder, read_seal(whole.folder)) == []
+
+
+def test_a_run_that_is_stopped_or_breaks_says_so_beside_what_it_knew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error, state, told in (
+        (KeyboardInterrupt(), "interrupted", None),
+        (ZeroDivisionError("x"), "failed", "ZeroDivisionError: x"),
+    ):
+
+        def fail(*_: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr(Run, "_find", fail)
+        one = run(folder, monkeypatch)
+        with pytest.raises(type(error)):
+            one.execute()
+        meta = json.loads((one.folder / "run.json").read_text())
+        assert (meta["state"], meta.get("error"), meta["request"]["targets"]) == (state, told, ["sm_90"])
+        assert one.home.resume(one.run_id)[2] == one.folder

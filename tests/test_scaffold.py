@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 from conftest import ROOT, Project, Workshop
 
-from matrix.errors import ExitCode
+from matrix.authoring.scaffold import initialise
+from matrix.errors import ExitCode, StorageError, UsageError
 
 ABORTING = """
 import os
@@ -71,6 +72,15 @@ def test_init_overwrites_nothing(project: Project) -> None:
     assert "already there: matrix.toml" in done.stderr
     assert path.read_text() == "# mine\n"
     assert not (project.root / "matrix_cases").exists()
+
+
+def test_init_where_a_file_is_in_the_way_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "matrix_cases").write_text("mine")
+    with pytest.raises(UsageError, match=r"already there: .*matrix_cases"):
+        initialise(tmp_path)
+    assert not (tmp_path / "matrix.toml").exists()
+    with pytest.raises(StorageError, match="cannot write"):
+        initialise(tmp_path / "matrix_cases" / "below")
 
 
 @pytest.fixture(scope="module")

@@ -70,11 +70,14 @@ case = Case(
 
 
 def initialise(folder: Path) -> list[Path]:
-    """Write the files into ``folder`` and return them. Raises :class:`UsageError` where one is there, writing none."""
+    """Write the files into ``folder`` and return them.
+
+    Raises :class:`UsageError` where one is there, writing none; :class:`StorageError` where one cannot be written.
+    """
     files = {folder / "matrix.toml": _CONFIGURATION, folder / CASES / "scale.py": _CASE}
-    if there := [str(path) for path in files if path.exists()]:
+    in_the_way = [path.parent for path in files if path.parent.exists() and not path.parent.is_dir()]
+    if there := [str(path) for path in (*files, *in_the_way) if path.exists()]:
         raise UsageError(f"already there: {', '.join(there)}", hint="nothing was written; move it away, or edit it")
     for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, text.encode())
     return list(files)

@@ -277,11 +277,7 @@ def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
     from matrix.reporting.summary import summary_text
     from matrix.storage.runfolder import load
 
-    try:
-        finished = state.execute()
-    except KeyboardInterrupt:
-        state.interrupted()
-        raise
+    finished = state.execute()
     folder = load(finished.folder)
     if as_json:
         click.echo(json.dumps(_as_json(folder, int(finished.exit_code)), default=str))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.code import disassembler
-from matrix.errors import ExitCode, StorageError
+from matrix.errors import ExitCode, MatrixError, StorageError
 from matrix.gpus.correctness import Desk
 from matrix.gpus.counting import count_red
 from matrix.gpus.stages import GpuHost, GpuResults, GpuStages
@@ -27,7 +27,7 @@ from matrix.judging.waivers import waive
 from matrix.model import Stage
 from matrix.nights.history import write_copy
 from matrix.reporting import junit
-from matrix.reporting.report import write_report
+from matrix.reporting.report import write_page
 from matrix.reporting.signoff import write_signoff
 from matrix.reporting.summary import summary_markdown
 from matrix.running.execute import bench_for, measure
@@ -40,9 +40,10 @@ from matrix.running.ready import Ready, arms_of, get_ready
 from matrix.running.reassembly import reassemble
 from matrix.running.recording import Clerk, expectations_of
 from matrix.storage import store
+from matrix.storage.atomic import write_atomically
 from matrix.storage.cache import Cache, key_of
 from matrix.storage.runfolder import load
-from matrix.storage.runs import Home, write_meta
+from matrix.storage.runs import Home, mark_ended, write_meta
 from matrix.storage.seal import seal
 
 if TYPE_CHECKING:
@@ -119,10 +120,24 @@ class Run:
     under_way: Pending | None = None
 
     def execute(self) -> Finished:
-        """Every step in order. What is measured is in the cache the moment it is known."""
+        """Every step in order. What is measured is in the cache the moment it is known.
+
+        A run that does not come to its end says so, and why, in its run.json.
+        """
         ledger_of(self.home).rows()  # nothing is added to a broken chain: better known before than after
         self.run_id, self.started, self.folder = self.home.resume(self.run_id) if self.run_id else self.home.begin()
-        write_meta(self.folder, self._meta("running"))
+        try:
+            write_meta(self.folder, self._meta("running"))
+            return self._execute()
+        except KeyboardInterrupt:
+            mark_ended(self.folder, "interrupted")
+            raise
+        except BaseException as error:
+            told = str(error) if isinstance(error, MatrixError) else f"{type(error).__name__}: {error}"
+            mark_ended(self.folder, "failed", told)
+            raise
+
+    def _execute(self) -> Finished:
         with self.home.scratch() as scratch, self.board.live():
             bench = bench_for(self.configuration, self.home, scratch, jobs=self.jobs, board=self.board)
             if self.apart:
@@ -230,7 +245,10 @@ class Run:
         return done
 
     def _conclude(self, cells: list[CellRecord], found: Found, verdicts: list[VerdictRecord]) -> Finished:
-        """Write every file, and point ``latest`` here."""
+        """Write every file, and point ``latest`` here.
+
+        run.json says that the run is complete when all but its seal is there; the seal covers it.
+        """
         code, gpu = exit_code(verdicts), found.gpu
         store.write_cells(self.folder, cells)
         store.write_evidence(self.folder, found.kernels)
@@ -238,28 +256,31 @@ class Run:
             store.write_dimensions(self.folder, gpu.dimensions)
             store.write_timings(self.folder, gpu.timings.arms)
             store.write_rounds(self.folder, gpu.timings.rounds)
-        finished = {"exit_code": int(code), "cases": _cases_meta(found.collected), "gpus": list(gpu.gpus)}
+        told: dict[str, Any] = {"cases": _cases_meta(found.collected), "gpus": list(gpu.gpus)}
         known = {row["what"] for row in found.not_run}
         absent = [
             row for row in not_run(self.request, "the fleet" if self.fleet else "this host") if row["what"] not in known
         ] + [*found.not_run]
-        write_meta(self.folder, self._meta("complete") | finished | {"not_run": absent} | dict(found.told))
+        told |= {"not_run": absent, **found.told}
+        write_meta(self.folder, self._meta("running") | told)
         judged = dataclasses.replace(load(self.folder, judged=False), verdicts=verdicts)
         run = dataclasses.replace(judged, verdicts=with_owners(judged))
         store.write_verdicts(self.folder, run.verdicts)
         self._fill_ledger(run)
         lost = not self._add_to_history(run)
-        write_text = (self.folder / "summary.md").write_text
-        write_text(summary_markdown(run), encoding="utf-8")
-        (self.folder / junit.NAME).write_text(junit.junit_xml(run), encoding="utf-8")
-        write_report(self.folder)
+        # Everything is written, and the night may still not be what was asked for.
+        ended = ExitCode.INCOMPLETE if lost and code is ExitCode.CLEAN else code
+        meta = self._meta("complete") | told | {"exit_code": int(ended)}
+        run = dataclasses.replace(run, meta=meta)
+        write_atomically(self.folder / "summary.md", summary_markdown(run).encode())
+        write_atomically(self.folder / junit.NAME, junit.junit_xml(run).encode())
+        write_page(dataclasses.replace(load(self.folder), meta=meta))
+        write_meta(self.folder, meta)
         seal(self.folder)
         if self.profile and self.profile.every_cell:
             write_signoff(self.folder)
         if not self.apart:
             self.home.point_latest(self.folder)
-        # Everything is written, and the night is still not what was asked for.
-        ended = ExitCode.INCOMPLETE if lost and code is ExitCode.CLEAN else code
         return Finished(run_id=self.run_id, folder=self.folder, exit_code=ended)
 
     def _add_to_history(self, run: RunFolder) -> bool:
@@ -282,11 +303,6 @@ class Run:
         if filled := trials.results(run, rows, trials.revision_of(self.home.root)):
             rows += ledger.append(filled)
         write_ledger(self.folder, rows)
-
-    def interrupted(self) -> None:
-        """Leave word in the run folder that the run did not end."""
-        if self.run_id:
-            write_meta(self.folder, self._meta("interrupted"))
 
     def _clerk(self, collected: Sequence[Collected]) -> Clerk:
         # Who asks about a cell wants to know of it, foreseen or not.

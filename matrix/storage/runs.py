@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matrix.errors import UsageError
+from matrix.errors import StorageError, UsageError
 from matrix.storage.atomic import storage_error, write_atomically
+from matrix.storage.seal import NAME as SEAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HOME = ".matrix"
 LATEST = "latest"
+_ANEW = "start the run anew, without --run-id: what was measured is in the cache"
 _OWNER = "pid"  # in a scratch folder: the process that it belongs to
 
 
@@ -58,26 +60,43 @@ class Home:
         return run_id, started, folder
 
     def resume(self, run_id: str) -> tuple[str, datetime.datetime, Path]:
-        """The id, start and folder of a run that did not end. Raises :class:`UsageError` where there is none."""
+        """The id, start and folder of a run that did not end.
+
+        Raises :class:`UsageError` where there is none, or its run.json is damaged.
+        """
         folder = self.runs / run_id
+        path = folder / "run.json"
         try:
-            meta = json.loads((folder / "run.json").read_bytes())
-        except (OSError, ValueError):
+            meta = json.loads(path.read_bytes())
+        except FileNotFoundError:
             known = "the ids of runs are the names of the folders there"
             raise UsageError(f"no run {run_id!r} under {self.runs}", hint=known) from None
-        if meta.get("state") == "complete":
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read: {error}", hint=_ANEW) from None
+        try:
+            state, started = meta.get("state"), datetime.datetime.fromisoformat(meta["started_at"])
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise UsageError(f"{path} is damaged: it does not say when the run began", hint=_ANEW) from None
+        if state == "complete":
             raise UsageError(f"run {run_id} came to its end", hint=f"its report: {folder / 'report.html'}")
-        return run_id, datetime.datetime.fromisoformat(meta["started_at"]), folder
+        return run_id, started, folder
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for one run's own files, gone afterwards; what killed runs left goes first."""
+        """A folder for one run's own files, gone afterwards; what killed runs left goes first.
+
+        Raises :class:`StorageError` where it cannot be made.
+        """
         root = self.path / "tmp"
-        root.mkdir(parents=True, exist_ok=True)
-        _sweep(root)
-        with tempfile.TemporaryDirectory(prefix="run-", dir=root) as folder:
-            Path(folder, _OWNER).write_text(str(os.getpid()), encoding="utf-8")
-            yield Path(folder)
+        with contextlib.ExitStack() as stack:
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                _sweep(root)
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=root)))
+                (folder / _OWNER).write_text(str(os.getpid()), encoding="utf-8")
+            except OSError as error:
+                raise storage_error(root, error) from error
+            yield folder
 
     def point_latest(self, folder: Path) -> None:
         """Make ``runs/latest`` lead to ``folder``."""
@@ -102,6 +121,18 @@ class Home:
 def write_meta(folder: Path, meta: dict[str, Any]) -> None:
     """Write run.json whole or not at all."""
     write_atomically(folder / "run.json", json.dumps(meta, indent=1, default=str).encode())
+
+
+def mark_ended(folder: Path, state: str, error: str = "") -> None:
+    """Leave word in run.json that the run ended early: everything else in it stays. What is sealed is left alone.
+
+    Called while an error is on its way, which a disk that takes nothing more must not mask.
+    """
+    if (folder / SEAL).exists():
+        return
+    with contextlib.suppress(StorageError, OSError, ValueError):
+        meta = json.loads((folder / "run.json").read_bytes())
+        write_meta(folder, {**meta, "state": state, "exit_code": None, **({"error": error} if error else {})})
 
 
 def _sweep(root: Path) -> None:
