@@ -100,3 +100,25 @@ def test_a_list_that_is_not_ours_and_none_at_all_are_errors(run, text):
     (run / NAME).unlink()
     with pytest.raises(StorageError, match="not sealed"):
         read_seal(run)
+
+
+@pytest.mark.parametrize("asked", [(), ("--signoff",)])
+def test_a_run_that_was_altered_is_neither_reported_nor_signed(run, tmp_path, asked):
+    assert not CliRunner().invoke(cli.main, ["report", str(run), *asked], standalone_mode=False).exception
+    (run / "summary.md").write_text("all is well")
+    done = CliRunner().invoke(cli.main, ["report", str(run), *asked], standalone_mode=False)
+    assert isinstance(done.exception, StorageError)
+    assert "summary.md" in str(done.exception)
+
+
+def test_the_page_to_sign_says_what_differs_in_words(run):
+    CliRunner().invoke(cli.main, ["report", str(run), "--signoff"], standalone_mode=False)
+    page = (run / "signoff.html").read_text()
+    assert "Confounders(" not in page
+    assert "Causes can" in page or "Nothing that is recorded differs" in page
+
+
+def test_an_empty_seal_is_no_seal_that_was_asked_for(run):
+    done = CliRunner().invoke(cli.main, ["verify", str(run), "--seal", ""])
+    assert done.exit_code == 2
+    assert "is empty" in done.output

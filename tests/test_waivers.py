@@ -156,3 +156,10 @@ def test_recorded_runs_are_judged_anew_under_waivers(tmp_path):
     merged, code = judge_again([folder], run_folders.BASELINE, [run_folders.NEXT], Thresholds(), waivers)
     assert before is code is ExitCode.REGRESSED
     assert any(row.waived for row in merged.verdicts)
+
+
+def test_an_empty_reason_owner_or_link_is_none(tmp_path):
+    text = GOOD.replace("replaced by the pointer twin in 1.8", "").replace("kernels@example.org", " ")
+    with pytest.raises(ConfigurationError) as failure:
+        read(tmp_path, text.replace("https://example.org/issues/12", ""))
+    assert str(failure.value).count("is empty") == 3

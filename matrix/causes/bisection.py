@@ -121,7 +121,8 @@ def handed_on(path: Path, reproducer: str) -> list[str]:
     command += ["--good", f"v{path.last_good}", "--bad", f"v{path.first_bad}"]
     turned = _order(path.last_good) > _order(path.first_bad)
     lines = [
-        "To the commit, with tritonparse (https://github.com/meta-pytorch/tritonparse), in an environment of its own:",
+        "To the commit, with tritonparse (https://github.com/meta-pytorch/tritonparse), in an environment of its own,",
+        "and the file that `triton-matrix repro` writes of this cell:",
         "  git clone https://github.com/triton-lang/triton && pip install tritonparse",
         f"  {shlex.join(command)}",
     ]

@@ -121,7 +121,10 @@ def watch(context: click.Context, index: str, profile: str, cases: tuple[str, ..
     import datetime as dt
 
     from matrix.provisioning.upstream import ask, declare, newest_declared, unknown_pairs
+    from matrix.running.profiles import profiles
 
+    if profile not in profiles():  # better known today than on the night of a release
+        raise UsageError(f"there is no profile {profile!r}", hint=f"profiles are {', '.join(profiles())}")
     root = project_root()
     configuration = config.load(root)
     before = newest_declared(configuration)

@@ -87,6 +87,17 @@ class Commas(click.ParamType):  # type: ignore[type-arg]  # generic in the newes
         return parts
 
 
+class Given(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
+    """Text that is there: an empty variable of a CI job must not come to mean that nothing was asked for."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if not str(value).strip():
+            self.fail("is empty; leave the option out", param, ctx)
+        return str(value)
+
+
 class Globs(Commas):
     """Comma-separated globs; a comma inside ``case:a=1,b=2`` belongs to the params and does not part them."""
 
@@ -156,7 +167,9 @@ class Configurations(click.ParamType):  # type: ignore[type-arg]  # generic in t
 def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say what a run is about."""
     options = [
-        click.option("--baseline", metavar="ENV", help="Environment to compare with: a version, an id, a glob."),
+        click.option(
+            "--baseline", type=Given(), metavar="ENV", help="Environment to compare with: a version, an id, a glob."
+        ),
         click.option("--candidate", type=Commas(), multiple=True, metavar="ENV,...", help="Environments to judge."),
         click.option(
             "--targets", type=Commas(), multiple=True, metavar="SM,...", help="By default sm_80, sm_90, sm_100, sm_120."
@@ -219,8 +232,12 @@ for each in COMMANDS:
 @click.option("--fuzz", type=Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU).")
 @click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
 @_waivers_option
-@click.option("--history", "history_at", metavar="DIR-or-URL", help="Add the run to a history over nights.")
-@click.option("--share", metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`.")
+@click.option(
+    "--history", "history_at", type=Given(), metavar="DIR-or-URL", help="Add the run to a history over nights."
+)
+@click.option(
+    "--share", type=Given(), metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`."
+)
 @click.option(
     "--same-ptx-other-ptxas",
     "cross_ptxas",
@@ -275,8 +292,11 @@ def run(
 def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
     """The run, what it says at its end, and its exit code."""
     from matrix.reporting.summary import summary_text
+    from matrix.storage.addresses import reach
     from matrix.storage.runfolder import load
 
+    if share:
+        reach(share, "the shared place")  # better known now than when all is measured
     finished = state.execute()
     folder = load(finished.folder)
     if as_json:
@@ -296,16 +316,20 @@ def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
     "--address", default="auto", show_default=True, metavar="ADDRESS", help="auto, ray://HOST:PORT or HOST:PORT."
 )
 @_selection
-@click.option("--run-id", default="", metavar="RUN", help="Take up a run that did not end: its folder's name.")
+@click.option("--run-id", type=Given(), metavar="RUN", help="Take up a run that did not end: its folder's name.")
 @click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
 @_waivers_option
-@click.option("--history", "history_at", metavar="DIR-or-URL", help="Add the run to a history over nights.")
-@click.option("--share", metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`.")
+@click.option(
+    "--history", "history_at", type=Given(), metavar="DIR-or-URL", help="Add the run to a history over nights."
+)
+@click.option(
+    "--share", type=Given(), metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`."
+)
 @click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
 def fleet(
     address: str,
-    run_id: str,
+    run_id: str | None,
     lock_clocks: int | None,
     waiver_file: Path | None,
     history_at: str | None,
@@ -340,7 +364,7 @@ def fleet(
             profile=selection["profile"],
             waivers=waivers,
             history=history,
-            run_id=run_id,
+            run_id=run_id or "",
             fleet=Fleet(cluster=cluster),
         )
         try:
@@ -432,16 +456,17 @@ def plan(as_json: bool, **selection: Any) -> None:
 @main.command()
 @click.argument("cell")
 @click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest.")
+@click.option("--sample", is_flag=True, help="The run on a GPU that this package carries.")
 @click.option("--code", type=click.Choice(["ttir", "ttgir", "llir", "ptx", "sass"]), help="Print this code alone.")
 @click.option("--memory", is_flag=True, help="Print what its launches do to memory, line by line.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
-def show(cell: str, run_dir: Path | None, code: str | None, memory: bool, as_json: bool) -> None:
+def show(cell: str, run_dir: Path | None, sample: bool, code: str | None, memory: bool, as_json: bool) -> None:
     """Everything known about the cells that match CELL: an id, or a glob over ids."""
     from matrix.reporting.memory_table import memory_text
     from matrix.reporting.show import as_data, as_text, code_of, kernels_of, matching
     from matrix.storage.runfolder import load
 
-    folder = load(run_dir or _home().latest())
+    folder = load(sample_folder() if sample else run_dir or _home().latest())
     found = matching(folder, cell)
     if code:
         click.echo(code_of(folder, found, code), nl=False)
@@ -455,7 +480,7 @@ def show(cell: str, run_dir: Path | None, code: str | None, memory: bool, as_jso
 
 @main.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--baseline", required=True, metavar="ENV", help="An environment id that the runs hold.")
+@click.option("--baseline", type=Given(), required=True, metavar="ENV", help="An environment id that the runs hold.")
 @click.option("--candidate", type=Commas(), multiple=True, required=True, metavar="ENV,...")
 @_waivers_option
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
@@ -543,7 +568,9 @@ def _report_of(folders: Sequence[Path], path: Path) -> int:
 
 
 @main.command()
-@click.option("--history", "history_at", metavar="DIR-or-URL", required=True, help="Where the runs were added.")
+@click.option(
+    "--history", "history_at", type=Given(), metavar="DIR-or-URL", required=True, help="Where the runs were added."
+)
 @click.option("--add", "added", type=click.Path(path_type=Path), multiple=True, metavar="RUN", help="Add a run first.")
 @click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to draw.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page; by default trend.html.")
@@ -557,11 +584,13 @@ def trend(
     from matrix.nights.trends import trends
     from matrix.reporting.report import render_trend
     from matrix.reporting.show import rows
+    from matrix.running.shards import require_untouched
     from matrix.storage.atomic import write_atomically
     from matrix.storage.runfolder import load
 
     history = History.of(history_at)
     for run_dir in added:
+        require_untouched(run_dir)
         known = "added" if history.append(load(run_dir)) else "was there already"
         click.echo(f"{run_dir}: {known}", err=True)
     table = selected(history.read(), _flat(cases))
@@ -603,9 +632,9 @@ def hypothesis(sentence: str | None, cases: Sequence[list[str]], as_json: bool) 
 
 @main.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--seal", "expected", metavar="SHA256", default="", help="The seal as the signed page has it.")
+@click.option("--seal", "expected", type=Given(), metavar="SHA256", help="The seal as the signed page has it.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
-def verify(run_dir: Path, expected: str, as_json: bool) -> int:
+def verify(run_dir: Path, expected: str | None, as_json: bool) -> int:
     """Are a run's result files still those that were sealed? Names each that was edited, removed or added.
 
     Pages are rendered from those files and not sealed themselves. Exit code 0 or, where anything is wrong, 3.
@@ -614,13 +643,14 @@ def verify(run_dir: Path, expected: str, as_json: bool) -> int:
     from matrix.storage.seal import faults, read_seal
 
     sealed = read_seal(run_dir)
-    found = faults(run_dir, sealed, expected=expected.strip().lower())
+    found = faults(run_dir, sealed, expected=(expected or "").strip().lower())
     if as_json:
         click.echo(json.dumps({"seal": sealed.digest, "files": len(sealed.files), "faults": rows(found)}))
     else:
         for fault in found:
             click.echo(f"{fault.wrong:<9} {fault.path}  {fault.detail}".rstrip())
-        click.echo(f"{len(sealed.files)} files, {len(found) or 'no'} faults; seal {sealed.digest}")
+        faulty = "1 fault" if len(found) == 1 else f"{len(found) or 'no'} faults"
+        click.echo(f"{len(sealed.files)} files, {faulty}; seal {sealed.digest}")
     return ExitCode.INCOMPLETE if found else ExitCode.CLEAN
 
 

@@ -112,6 +112,8 @@ def _problems(table: Table, waiver: Waiver, today: dt.date) -> Iterator[tuple[st
     for key, example in examples.items():
         if key not in table:
             yield key, f"missing: {example}"
+        elif not str(table.values[key]).strip():
+            yield key, f"is empty: {example}"
     if "cells" not in table or ("cells" in table and table.values["cells"] in ([], "")):
         yield "cells", 'missing: globs over cell ids, such as "*/sm_90/softmax:*"'
     if "expires" not in table:

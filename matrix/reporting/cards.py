@@ -18,7 +18,7 @@ from matrix.reporting.dimension_table import dimension_rows, dimensions_equal
 from matrix.reporting.evidence_table import FactRow, fact_rows
 from matrix.reporting.memory_lines import LineRow, line_rows
 from matrix.reporting.strips import Strips, strips
-from matrix.resources import kernels_folder
+from matrix.resources import kernels_folder, sample_folder
 from matrix.wording import by_target, unique
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ class Card:
 
 def line(group: Group) -> Card:
     """What a row of a table tells: no evidence."""
-    show = _command("triton-matrix", "show", group.worst.candidate_cell_id)
-    return Card(group=group, evidence=(), diffs=(), show=show, rerun=_rerun(group))
+    return Card(group=group, evidence=(), diffs=(), show=_show(group), rerun=_rerun(group))
 
 
 def card(group: Group, *, code: bool) -> Card:
@@ -87,10 +86,15 @@ def card(group: Group, *, code: bool) -> Card:
         group=group,
         evidence=[_evidence(sighting, group.finding.kernel) for sighting in leads],
         diffs=_diffs(leads[0].run, pair) if code and pair else (),
-        show=_command("triton-matrix", "show", group.worst.candidate_cell_id),
+        show=_show(group),
         rerun=_rerun(group),
         strips=_strips(leads[0]) if code else None,
     )
+
+
+def _show(group: Group) -> str:
+    sample = ["--sample"] if group.leads[0].run.path == sample_folder() else []
+    return _command("triton-matrix", "show", group.worst.candidate_cell_id, *sample)
 
 
 def _strips(lead: Sighting) -> Strips | None:

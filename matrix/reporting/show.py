@@ -33,7 +33,8 @@ def matching(folder: RunFolder, glob: str) -> list[CellRecord]:
 
 
 def _matches(row: CellRecord, glob: str) -> bool:
-    names = (row.cell_id, row.cell_id.rsplit("/", 1)[-1], row.case)
+    # Also as other commands name a cell: without its environment.
+    names = (row.cell_id, row.cell_id.partition("/")[2], row.cell_id.rsplit("/", 1)[-1], row.case)
     return row.cell_id.endswith(glob) or any(fnmatch.fnmatchcase(name, glob) for name in names)
 
 

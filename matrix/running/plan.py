@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.errors import UsageError
 from matrix.gpus.fuzz import FUZZ, replayed
-from matrix.model import CPU, Cell, Outcome, Stage
+from matrix.model import CPU, Cell, Outcome, Stage, format_params, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -133,16 +133,42 @@ def _is_helper(path: Path) -> bool:
     return path.name == "conftest.py" or any(part.startswith(("_", ".")) for part in path.parts)
 
 
-def check_names(collected: Iterable[Collected]) -> None:
-    """Raise :class:`UsageError` where two case files hold a case of one name: their cells could not be told apart."""
-    owners: dict[str, dict[Path, None]] = {}
+def check_names(collected: Sequence[Collected]) -> None:
+    """Raise :class:`UsageError` where cells could not be told apart by their ids, or where no file holds a case.
+
+    Two cases of one name, in two files or in one; names and points that an id writes alike, since it holds no ``/``,
+    ``:`` or space.
+    """
+    lines = list(dict.fromkeys([*_clashes(collected), *_alike_points(collected)]))
+    if lines:
+        raise UsageError("\n".join(lines), hint="rename one; of a built-in case, leave ours out with --no-builtin")
+    if collected and not any(item.cases for item in collected) and all(i.outcome == Outcome.PASSED for i in collected):
+        files = ", ".join(dict.fromkeys(str(item.path) for item in collected))
+        raise UsageError(f"no case in {files}", hint="a case file assigns a Case, or a list of them, to a name")
+
+
+def _clashes(collected: Iterable[Collected]) -> Iterator[str]:
+    """A line for each set of cases of one environment that an id calls the same, and for each without a name."""
+    owners: dict[tuple[str, str], list[tuple[str, Path]]] = {}
     for item in collected:
         for case in item.cases:
-            owners.setdefault(case.name, {})[case.path] = None
-    clashes = {name: paths for name, paths in owners.items() if len(paths) > 1}
-    if clashes:
-        lines = [f"case {name!r} is in {' and in '.join(map(str, paths))}" for name, paths in clashes.items()]
-        raise UsageError("\n".join(lines), hint="rename one, or leave ours out with --no-builtin")
+            owners.setdefault((item.environment, safe(case.name)), []).append((case.name, case.path))
+    for (_, called), found in owners.items():
+        if not called.strip("- "):
+            yield f"a case in {found[0][1]} has no name that a cell id could hold: {found[0][0]!r}"
+        elif len(found) > 1:
+            told = " and ".join(f"case {name!r} in {path}" for name, path in found)
+            yield f"{told}: cell ids would call both {called!r}"
+
+
+def _alike_points(collected: Iterable[Collected]) -> Iterator[str]:
+    for item in collected:
+        for case in item.cases:
+            seen: dict[str, Mapping[str, Any]] = {}
+            for point in (point for points in case.points.values() for point in points):
+                other = seen.setdefault(format_params(point), point)
+                if other != point:
+                    yield f"case {case.name!r} in {case.path}: points {dict(other)} and {dict(point)} have one cell id"
 
 
 def selected_names(collected: Sequence[Collected], request: Request) -> set[str]:

@@ -245,6 +245,7 @@ def fetch(addresses: Sequence[str], into: Path) -> list[Path]:
         for path in runs:
             # A link such as `latest` leads to a run that has a name of its own.
             folder = Path(path).resolve() if here else _fetched(files, path, into)
+            require_untouched(folder, path)
             found.setdefault(str(folder), folder)
     return list(found.values())
 
@@ -276,10 +277,15 @@ def _fetched(files: pyarrow.fs.FileSystem, path: str, into: Path) -> Path:
                     target.write_bytes(stream.read())
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"{path} cannot be read: {error}", hint="the run was cut short, or its place is") from error
+    return folder
+
+
+def require_untouched(folder: Path, named: object = "") -> None:
+    """Raise :class:`StorageError` where a run is not as it was sealed; one that never was is as it is."""
     if (folder / SEAL).is_file() and (wrong := faults(folder, read_seal(folder))):
         told = listing(f"{fault.path} {fault.wrong}" for fault in wrong)
-        raise StorageError(f"{path} is not the run that was sealed: {told}", hint="copy it there anew")
-    return folder
+        hint = "take the run as it was, or run it again; `triton-matrix verify` names every file"
+        raise StorageError(f"{named or folder} is not the run that was sealed: {told}", hint=hint)
 
 
 def _copy(path: Path, files: pyarrow.fs.FileSystem, target: str) -> None:
