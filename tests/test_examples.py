@@ -19,6 +19,7 @@ from matrix.running.profiles import profiles
 
 EXAMPLES = ROOT / "docs" / "examples"
 WORKFLOW = EXAMPLES / "github-actions.yml"
+WORKFLOWS = sorted(EXAMPLES.glob("github-*.yml"))
 # What one night is cut down to here; the profile's own options stand before them.
 FEW = ("--baseline", "3.5.1", "--candidate", "3.6.0", "--targets", "sm_90", "--stages", "import,compile",
        "--no-builtin", "--kernels", str(ROOT / "kernels" / "column_max.py"))  # fmt: skip
@@ -32,6 +33,12 @@ def tool(name):
 def steps():
     return {step["name"]: step for step in yaml.safe_load(WORKFLOW.read_text())["jobs"]["matrix"]["steps"]
             if "name" in step}  # fmt: skip
+
+
+def scripts():
+    """Every script of every workflow, by workflow and step."""
+    jobs = [(path.stem, job) for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
+    return {f"{name} {step['name']}": step["run"] for name, job in jobs for step in job["steps"] if "run" in step}
 
 
 def run(*command, cwd=None, env=None, stdin=None):
@@ -63,26 +70,28 @@ def night(project: Project, workshop, tmp_path):
     return project, env
 
 
-def test_the_workflow_is_one_that_github_takes():
-    done = run(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", WORKFLOW)
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_the_workflow_is_one_that_github_takes(workflow):
+    done = run(tool("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", workflow)
     assert done.returncode == 0, done.stdout + done.stderr
     linter = shutil.which("actionlint")
     if linter:
-        done = run(linter, WORKFLOW)
+        done = run(linter, workflow)
         assert done.returncode == 0, done.stdout
 
 
-def test_the_workflow_gives_nothing_away(tmp_path):
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_the_workflow_gives_nothing_away(workflow, tmp_path):
     # Which hashes to pin is for who copies it: they move faster than an example does.
     (tmp_path / "zizmor.yml").write_text("rules:\n  unpinned-uses:\n    disable: true\n")
-    done = run(tool("zizmor"), "--offline", "--config", tmp_path / "zizmor.yml", WORKFLOW)
+    done = run(tool("zizmor"), "--offline", "--config", tmp_path / "zizmor.yml", workflow)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", [name for name, step in steps().items() if "run" in step])
+@pytest.mark.parametrize("name", scripts())
 def test_every_step_of_the_workflow_is_good_bash(name):
     # Github replaces what stands in braces before bash sees it: none of it may be in a script.
-    text = f"#!/usr/bin/env bash\n{steps()[name]['run']}"
+    text = f"#!/usr/bin/env bash\n{scripts()[name]}"
     assert "${{" not in text
     done = run(tool("shellcheck"), "--shell=bash", "-", stdin=text)
     assert done.returncode == 0, done.stdout
@@ -196,3 +205,25 @@ def test_the_service_starts_the_script_as_the_script_is_called():
     assert Path(path).name == "nightly.sh"
     state = "/var/lib/triton-matrix/"
     assert project.startswith(state) and history.startswith(state)
+
+
+def test_a_cluster_s_kinds_of_gpu_are_submitted_apart_and_merged_after_them(tmp_path):
+    """Slurm itself is not here: what it is asked for, and what each job then runs."""
+    calls, fleet = tmp_path / "calls", EXAMPLES / "slurm-fleet.sh"
+    script(tmp_path / "bin" / "sbatch", f'#!/bin/bash\necho "$*" >> {calls}\necho "$(wc -l < {calls});cluster"\n')
+    for name in ("srun", "triton-matrix"):
+        script(tmp_path / "bin" / name, f'#!/bin/bash\necho "{name} $*" >> {tmp_path}/ran\n')
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    env.pop("SLURM_JOB_ID", None)
+    done = run(fleet, tmp_path, "/shared", "a100", "h100", env=env)
+    assert done.returncode == 0, done.stderr
+    first, second, merge = calls.read_text().splitlines()
+    assert "--gres=gpu:a100:1" in first and "--gres=gpu:h100:1" in second
+    assert "--dependency=afterany:1:2" in merge
+    for job in (first, merge):
+        step, project, night = job.split()[-3:]
+        assert run(fleet, step, project, night, env={**env, "SLURM_JOB_ID": "7"}).returncode == 0
+    shard, report = (tmp_path / "ran").read_text().splitlines()
+    assert re.fullmatch(r"srun --ntasks=1 triton-matrix run .*--share /shared/\d{4}-\d\d-\d\d", shard)
+    assert re.fullmatch(r"triton-matrix report /shared/(.{10}) --output matrix-\1\.html", report)
+    assert run(fleet, tmp_path, env=env).returncode != 0
