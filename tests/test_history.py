@@ -6,10 +6,12 @@ import dataclasses
 import datetime as dt
 import json
 import math
+import re
 import shutil
 
 import duckdb
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 import run_folders
 from browser import chromium, opened, overflowing
@@ -103,7 +105,8 @@ def test_rows_say_what_was_measured(run):
 def test_a_real_s3_server_holds_it(run, bucket):
     address, client = bucket
     history = History.of(address.format("team/kernels"))
-    assert history.read().num_rows == 0
+    with pytest.raises(UsageError, match="there is no history at s3://nights/team/kernels"):
+        history.read()
     for night in range(3):
         assert history.append(on_night(run, night))
     assert not history.append(on_night(run, 2))
@@ -143,6 +146,32 @@ def test_what_is_no_history_is_one_clear_error(run, tmp_path):
         history.read()
 
 
+def test_files_that_are_no_run_s_and_runs_that_are_there_twice_are_named(run, tmp_path):
+    history = local(tmp_path)
+    with pytest.raises(UsageError, match="there is no history at"):
+        history.read()
+    history.append(on_night(run, 0))
+    (written,) = (tmp_path / "history").rglob("*.parquet")
+    shutil.copy(written, written.with_name("copy.parquet"))
+    table = pq.read_table(written, partitioning=None)
+    pq.write_table(table.drop_columns(["target"]), written.with_name("cut.parquet"))
+    pq.write_table(table.replace_schema_metadata(), written.with_name("foreign.parquet"))
+    with pytest.raises(StorageError) as caught:
+        history.read()
+    for told in (r"foreign\.parquet is no run's", r"cut\.parquet lacks target", r"run-000 is there .*copy\.parquet"):
+        assert re.search(told, str(caught.value))
+
+
+def test_trend_names_a_damaged_run_that_is_to_be_added(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(run.path, tmp_path / "run")
+    (folder / "run.json").write_text(json.dumps({**run.meta, "started_at": "once"}))
+    arguments = ["trend", "--history", "history", "--add", str(folder)]
+    done = CliRunner().invoke(cli.main, arguments, standalone_mode=False)
+    assert isinstance(done.exception, StorageError)
+    assert "started_at is no time: 'once'" in str(done.exception)
+
+
 def test_a_half_written_file_is_no_part_of_it(run, tmp_path):
     history = local(tmp_path)
     history.append(run)
@@ -157,7 +186,10 @@ def test_globs_select_cells(run, tmp_path):
     assert selected(table, []) is table
     for glob in ("softmax", "softmax:*", f"{run_folders.NEXT}/*/softmax:*"):
         assert set(selected(table, [glob])["case"].to_pylist()) == {"softmax"}
-    assert selected(table, ["nothing"]).num_rows == 0
+    with pytest.raises(UsageError, match="matches nothing"):
+        selected(table, ["nothing"])
+    with pytest.raises(UsageError, match="holds no rows"):
+        selected(SCHEMA.empty_table(), [])
 
 
 def filled(run, history, nights=30, slow_from=20, driver_from=12):

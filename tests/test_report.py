@@ -285,6 +285,22 @@ def test_a_foreign_run_json_is_named(quiet, tmp_path, text):
         load(folder)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"request": None, "started_at": "once"}, "started_at is no time: 'once'; request is None"),
+        ({"environments": [{}]}, "an entry of environments lacks its id"),
+        ({"cases": {}}, "cases is {}"),
+    ],
+)
+def test_everything_that_a_run_json_lacks_is_told_at_once(quiet, tmp_path, change, said):
+    folder = shutil.copytree(quiet, tmp_path / "run")
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(StorageError, match=re.escape(f"run.json is damaged: {said}")):
+        load(folder)
+
+
 def test_a_folder_that_is_no_run_says_what_to_give(tmp_path):
     with pytest.raises(StorageError, match="is not a run folder") as caught:
         load(tmp_path)

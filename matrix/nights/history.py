@@ -8,10 +8,12 @@ installed.
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime as dt
 import fnmatch
 import functools
 import io
+from collections import defaultdict
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 COPY = "history.parquet"
 NIGHTS = 90  # that a run folder keeps for its report
 _VERSION = "1"
+_METADATA = "triton_matrix_history"
+_ALONE = "a file in it is no run's, or damaged: name a folder that holds the history alone"
+_NAMED = 12  # cases that an error names
 _MONTH = pa.field("month", pa.string())
 
 
@@ -90,8 +95,18 @@ _TYPES = {
 }
 SCHEMA = pa.schema(
     [pa.field(field.name, _TYPES[str(field.type)], nullable="None" in str(field.type)) for field in fields(HistoryRow)],
-    metadata={"triton_matrix_history": _VERSION},
+    metadata={_METADATA: _VERSION},
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """What the footer of one file of the dataset says; ``run_ids`` are the least and the greatest."""
+
+    path: str
+    version: str
+    lacking: tuple[str, ...]
+    run_ids: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,18 +139,27 @@ class History:
         return True
 
     def read(self, *, since: dt.datetime | None = None, cases: Iterable[str] | None = None) -> pa.Table:
-        """All rows, oldest first; of these cases alone, and from then on. Raises :class:`StorageError`."""
+        """All rows, oldest first; of these cases alone, and from then on.
+
+        Raises :class:`UsageError` where there is no history, :class:`StorageError` that names a file in it which is no
+        run's, damaged, or of a run that another file holds.
+        """
         wanted = _filter(since, cases)
         try:
             if self.files.get_file_info(self.path).type is pyarrow.fs.FileType.NotFound:
-                return SCHEMA.empty_table()
+                hint = "is the address right? `triton-matrix run --history ...` and `trend --add RUN` begin one"
+                raise UsageError(f"there is no history at {self.address}", hint=hint)
             found = ds.dataset(
                 self.path, filesystem=self.files, format="parquet", schema=SCHEMA, exclude_invalid_files=False
             )
+            with concurrent.futures.ThreadPoolExecutor() as readers:  # an object store takes its time for each
+                _require_ours(list(readers.map(_file_of, found.get_fragments())))
             table = found.to_table(columns=SCHEMA.names, filter=wanted)
         except (pa.ArrowException, OSError) as error:
-            hint = "a file in it is no run's, or damaged: name a folder that holds the history alone"
-            raise StorageError(f"the history {self.address} cannot be read: {error}", hint=hint) from error
+            raise StorageError(f"the history {self.address} cannot be read: {error}", hint=_ALONE) from error
+        if empty := [field.name for field in SCHEMA if not field.nullable and table[field.name].null_count]:
+            told = f"a file in it has rows without {', '.join(empty)}"
+            raise StorageError(f"the history {self.address} cannot be read: {told}", hint=_ALONE)
         return table.sort_by("started_at")
 
     def recent(self, run: RunFolder) -> pa.Table:
@@ -158,12 +182,50 @@ class History:
             self.files.move(written, target)
 
 
+def _file_of(fragment: ds.ParquetFileFragment) -> _File:
+    schema, footer = fragment.physical_schema, fragment.metadata
+    column = schema.names.index("run_id") if "run_id" in schema.names else None
+    groups = [] if column is None else [footer.row_group(n).column(column) for n in range(footer.num_row_groups)]
+    bounds = [group.statistics for group in groups if group.statistics and group.statistics.has_min_max]
+    return _File(
+        path=fragment.path,
+        version=(schema.metadata or {}).get(_METADATA.encode(), b"").decode(errors="replace"),
+        lacking=tuple(field.name for field in SCHEMA if not field.nullable and field.name not in schema.names),
+        run_ids=frozenset(str(value) for each in bounds for value in (each.min, each.max)),
+    )
+
+
+def _require_ours(files: Sequence[_File]) -> None:
+    """Raise :class:`StorageError` with every file that is no run's of this version, and every run that is doubled."""
+    problems = [f"{file.path} is no run's of this version" for file in files if file.version != _VERSION]
+    ours = [file for file in files if file.version == _VERSION]
+    problems += [f"{file.path} lacks {', '.join(file.lacking)}" for file in ours if file.lacking]
+    by_run: dict[str, list[str]] = defaultdict(list)
+    for file in ours:
+        for run_id in file.run_ids:
+            by_run[run_id].append(file.path)
+    twice = {run_id: paths for run_id, paths in by_run.items() if len(paths) > 1}
+    problems += [f"run {run_id} is there more than once: {', '.join(paths)}" for run_id, paths in twice.items()]
+    if problems:
+        hint = "move away what is no run's, and all but one file of a run"
+        raise StorageError("the history cannot be read: " + "\n".join(problems), hint=hint)
+
+
 def selected(table: pa.Table, globs: Sequence[str]) -> pa.Table:
-    """The rows of these cells; no globs select all. A glob takes a case, ``case:params`` or a whole cell id."""
+    """The rows of these cells; no globs select all. A glob takes a case, ``case:params`` or a whole cell id.
+
+    Raises :class:`UsageError` where there are none.
+    """
+    if not len(table):
+        raise UsageError("the history holds no rows", hint="add runs with --add RUN, or with `run --history`")
     if not globs:
         return table
     columns = [table[name].to_pylist() for name in ("candidate", "target", "case", "params")]
     kept = [_is_selected(*row, tuple(globs)) for row in zip(*columns, strict=True)]
+    if not any(kept):
+        cases = sorted(set(columns[2]))
+        known, more = ", ".join(cases[:_NAMED]), " ..." if len(cases) > _NAMED else ""
+        raise UsageError(f"no cell of the history matches {', '.join(globs)}", hint=f"cases in it: {known}{more}")
     return table.filter(pa.array(kept, pa.bool_()))
 
 

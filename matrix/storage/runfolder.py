@@ -5,6 +5,7 @@ Nothing here needs the machine that made the run, so a report can be rendered an
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections import defaultdict
 from dataclasses import dataclass, fields
@@ -27,10 +28,19 @@ from matrix.storage.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 R = TypeVar("R", KernelRecord, DimensionRecord)
+# Of run.json: what a value is and, of a list, what each entry has.
+_NEEDED: Mapping[str, tuple[type, frozenset[str]]] = {
+    "run_id": (str, frozenset()),
+    "started_at": (str, frozenset()),
+    "request": (dict, frozenset()),
+    "environments": (list, frozenset(("id",))),
+    "cases": (list, frozenset(("name", "file", "expectations"))),
+    "not_run": (list, frozenset(("what", "why"))),
+}
 _RERUN = "the run was cut short or the file is not ours: repeat the run, it redoes only what is missing"
 
 
@@ -142,4 +152,26 @@ def _meta(path: Path) -> Mapping[str, Any]:
     if meta["schema"] != SCHEMA_VERSION:
         hint = "read it with the triton-matrix that wrote it, or repeat the run"
         raise StorageError(f"{path} has schema {meta['schema']!r}; this version reads {SCHEMA_VERSION}", hint=hint)
+    if lacking := list(_lacking(meta)):
+        raise StorageError(f"{path} is damaged: {'; '.join(lacking)}", hint=_RERUN)
     return meta
+
+
+def _lacking(meta: Mapping[str, Any]) -> Iterator[str]:
+    """What readers need of a run.json and this one does not have."""
+    for name, (kind, keys) in _NEEDED.items():
+        value = meta.get(name)
+        if not isinstance(value, kind):
+            yield f"{name} is {'missing' if name not in meta else f'{value!r:.40}'}"
+        elif kind is list and not all(isinstance(entry, dict) and keys <= entry.keys() for entry in meta[name]):
+            yield f"an entry of {name} lacks its {' or '.join(sorted(keys))}"
+        elif name == "started_at" and not _is_time(meta[name]):
+            yield f"started_at is no time: {value!r:.40}"
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
