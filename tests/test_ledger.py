@@ -72,7 +72,7 @@ def test_what_was_written_is_never_written_again(ledger, tmp_path):
     assert (first.read_bytes(), first.stat().st_mtime_ns) == (before, stamp)
     rows = ledger.rows()
     write_copy(tmp_path, rows)
-    with pytest.raises(OSError, match="overwrites nothing"):
+    with pytest.raises(StorageError, match="overwrites nothing"):
         write_copy(tmp_path, rows)
 
 

@@ -206,9 +206,15 @@ def _forgotten(rows: Sequence[LedgerRow], copies: Sequence[Path]) -> str:
 
 
 def write_copy(folder: Path, rows: Sequence[LedgerRow]) -> None:
-    """The ledger as it is now, into a run folder; nothing where there are no rows."""
-    if rows:
-        _create(folder / COPY, rows)
+    """The ledger as it is now, into a run folder; nothing where there are no rows.
+
+    Raises :class:`StorageError` where it cannot be written, or is there already.
+    """
+    try:
+        if rows:
+            _create(folder / COPY, rows)
+    except OSError as error:
+        raise storage_error(folder / COPY, error) from error
 
 
 def read_copy(folder: Path) -> list[LedgerRow]:

@@ -16,6 +16,7 @@ from matrix.gpus.counting import count_red
 from matrix.gpus.stages import GpuHost, GpuResults, GpuStages
 from matrix.gpus.timing import TimingPlan
 from matrix.hypotheses import trials
+from matrix.hypotheses.ledger import COPY as LEDGER_COPY
 from matrix.hypotheses.ledger import ledger_of
 from matrix.hypotheses.ledger import write_copy as write_ledger
 from matrix.judging.decision import exit_code
@@ -302,6 +303,7 @@ class Run:
         rows = ledger.rows()
         if filled := trials.results(run, rows, trials.revision_of(self.home.root)):
             rows += ledger.append(filled)
+        (self.folder / LEDGER_COPY).unlink(missing_ok=True)  # of a run taken up again: as it was when that stopped
         write_ledger(self.folder, rows)
 
     def _clerk(self, collected: Sequence[Collected]) -> Clerk:
