@@ -46,7 +46,7 @@ def _here(config: pytest.Config) -> Here:
     from matrix.running.here import Here
 
     if _HERE not in config.stash:
-        config.stash[_HERE] = Here.open(config.getoption("matrix_targets"))
+        config.stash[_HERE] = Here.open(config.getoption("matrix_targets"), config.rootpath)
     return config.stash[_HERE]
 
 

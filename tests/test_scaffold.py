@@ -117,6 +117,10 @@ def run(command: list[str], *arguments: str, cwd: Path) -> subprocess.CompletedP
 
 def test_pytest_checks_case_files_cell_by_cell(interpreter: list[str], project: Project) -> None:
     project.matrix("init")
+    project.write("matrix.toml", 'pythonpath = ["src"]\n')
+    project.write("src/sizes.py", "N = 200\n")
+    scale = project.root / "matrix_cases" / "scale.py"
+    scale.write_text(f"import sizes  # by matrix.toml's pythonpath\n{scale.read_text()}")
     project.write("matrix_cases/test_broken.py", ABORTING)
     done = run(interpreter, "--matrix", "--matrix-targets", "sm_90", "-rA", "matrix_cases", cwd=project.root)
     assert "scale.py::interpret/cpu/scale:n=1023,dtype=fp16,block=512" in done.stdout, done.stdout + done.stderr

@@ -18,6 +18,7 @@ from matrix.running.host import this_host
 from matrix.running.plan import HOST_STAGES, Request, cells_of
 from matrix.running.recording import Arm, Clerk
 from matrix.running.workers import WorkerHome, memory_share
+from matrix.settings import config
 from matrix.settings.environments import Environment, child_environment
 
 if TYPE_CHECKING:
@@ -49,8 +50,11 @@ class Here:
     folder: tempfile.TemporaryDirectory[str]
 
     @classmethod
-    def open(cls, targets: str = "") -> Here:
-        """Raises :class:`UsageError` where this interpreter has no Triton, or a target is unknown."""
+    def open(cls, targets: str = "", root: Path | None = None) -> Here:
+        """With what ``root``'s configuration says of where kernels are imported from.
+
+        Raises :class:`UsageError` where this interpreter has no Triton, or a target is unknown.
+        """
         try:
             version = metadata.version("triton")
         except metadata.PackageNotFoundError:
@@ -66,7 +70,10 @@ class Here:
             environment=_NAME,
             interpreter=Path(sys.executable),
             variables=child_environment(Environment(id=_NAME, triton="triton")),
-            pythonpath=[path for path in sys.path if path and not path.endswith(".zip")],
+            pythonpath=[
+                *(map(str, config.load(root).pythonpath) if root else ()),
+                *(path for path in sys.path if path and not path.endswith(".zip")),
+            ],
             scratch=scratch,
             memory_bytes=memory_share(this_host(), 1),
         )
