@@ -116,7 +116,9 @@ def fact_rows(
     for fact in FACTS if pair else ():
         before, after = (_side(record, fact) for record in pair or ())
         direction = next((reasons[code] for code in reasons if any(w in code for w in fact.words)), "")
-        if before != after and not _jitter(fact, reason=bool(direction)):
+        # What is known of one side alone is no difference.
+        known = before is not None and after is not None
+        if known and before != after and not _jitter(fact, reason=bool(direction)):
             rows.append(_fact_row(fact, before, after, direction))
         elif before and fact.key in _TOLD_WHEN_EQUAL:
             equal.append(f"{fact.label} {_text(before, fact.unit)}")
