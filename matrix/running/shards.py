@@ -273,7 +273,7 @@ def _fetched(files: pyarrow.fs.FileSystem, path: str, into: Path) -> Path:
             if each.type is pyarrow.fs.FileType.File:
                 target = folder / posixpath.relpath(each.path, path)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with files.open_input_stream(each.path) as stream:
+                with files.open_input_stream(each.path, compression=None) as stream:
                     target.write_bytes(stream.read())
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"{path} cannot be read: {error}", hint="the run was cut short, or its place is") from error
@@ -290,5 +290,5 @@ def require_untouched(folder: Path, named: object = "") -> None:
 
 def _copy(path: Path, files: pyarrow.fs.FileSystem, target: str) -> None:
     files.create_dir(posixpath.dirname(target), recursive=True)
-    with files.open_output_stream(target) as stream:
+    with files.open_output_stream(target, compression=None) as stream:
         stream.write(path.read_bytes())
