@@ -305,13 +305,13 @@ def test_an_interrupted_install_leaves_nothing_that_is_used(builder, pair, tmp_p
     script.chmod(0o755)
     code = f"""
 from pathlib import Path
-from matrix import uv
+from matrix.provisioning import uv
 from matrix.provisioning.builds import Builder
 from matrix.settings.environments import CpuTorch, Environment
 uv.find_uv = lambda: {str(script)!r}
 Builder(root=Path({str(builder.root)!r}), cpu=CpuTorch(torch={CPU.torch!r}), gpu=False).build({pair!r})
 """
-    root = str(Path(builds.__file__).parents[1])
+    root = str(Path(builds.__file__).parents[2])
     child = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": root}, stderr=subprocess.DEVNULL
     )
@@ -366,7 +366,7 @@ Builder(
 ).build({pair!r})
 print(sum("installing" in each for each in told))
 """
-    root = str(Path(builds.__file__).parents[1])
+    root = str(Path(builds.__file__).parents[2])
     command = [sys.executable, "-c", code]
     children = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root})
