@@ -300,11 +300,10 @@ def test_what_no_host_is_left_for_is_named_and_the_rest_is_there(
         cluster.add("hopper", **GPU_HOST)
 
 
-def test_a_target_that_no_host_has_is_said_within_half_a_minute(cluster: LocalCluster, project: Project) -> None:
-    began = time.monotonic()
+def test_a_target_that_no_host_has_is_said_before_anything_runs(cluster: LocalCluster, project: Project) -> None:
     code, said = Driver(project, cluster, *PAIR, "--targets", "sm_120", "--stages", "timing").end()
     assert code == ExitCode.USAGE and "timing" in said and "2 GPUs (sm_90)" in said
-    assert time.monotonic() - began < 30
+    assert not list((project.root / ".matrix" / "runs").glob("*"))
 
 
 def test_through_rays_client_it_is_the_same_run(cluster: LocalCluster, project: Project, undisturbed: tuple) -> None:
@@ -336,13 +335,16 @@ def test_gpus_are_held_one_a_task_and_their_rows_are_a_runs(cluster: LocalCluste
     outcomes = cells.groupby(["case", "stage"]).outcome.unique().map(list)
     assert outcomes["double", "correctness"] == ["passed"] == outcomes["double", "import"]
     timings = pd.read_parquet(project.latest / "timings.parquet")
-    assert set(timings.host) == {"hopper"} and set(timings.gpu_uuid) == {"GPU-fake-0", "GPU-fake-1"}
+    # Whichever GPU is ready first takes what is waiting.
+    used = set(timings.gpu_uuid)
+    assert set(timings.host) == {"hopper"} and used and used <= {"GPU-fake-0", "GPU-fake-1"}
     assert timings.groupby("params").gpu_uuid.nunique().eq(1).all()  # what is compared ran on one GPU
     assert set(timings.role) == {"baseline", "candidate", "control"}
     meta = json.loads((project.latest / "run.json").read_text())
-    assert {gpu["uuid"]: gpu["host"] for gpu in meta["gpus"]} == {"GPU-fake-0": "hopper", "GPU-fake-1": "hopper"}
+    assert {gpu["host"] for gpu in meta["gpus"]} == {"hopper"} and used <= {gpu["uuid"] for gpu in meta["gpus"]}
     walls = timings[timings.role == "baseline"].groupby("gpu_uuid").wall_seconds.sum()
-    assert {gpu["uuid"]: gpu["timing_wall_s"] for gpu in meta["gpus"]} == pytest.approx(dict(walls))
+    told = {gpu["uuid"]: gpu["timing_wall_s"] for gpu in meta["gpus"] if gpu["uuid"] in used}
+    assert told == pytest.approx(dict(walls))
     assert pd.read_parquet(project.latest / "dimensions.parquet").host.eq("hopper").all()
 
 
