@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from matrix.commands import options
 from matrix.commands.workplace import gpu_host, project_root
 from matrix.errors import UsageError
 from matrix.resources import kernels_folder, sample_folder
@@ -15,31 +16,23 @@ from matrix.running.progress import Board
 from matrix.settings import config
 from matrix.storage.runs import Home
 
-# A command imports what it needs: `--help` is quick.
-# ruff: noqa: PLC0415
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matrix.causes.probe import Laboratory
     from matrix.causes.redcell import RedCell
+    from matrix.running.profiles import Profile
 
 
-def _questioned(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say where a cell that somebody asks about is found."""
-    options = [
-        click.argument("cell"),
-        click.option("--good", default="", metavar="ENV", help="By default the run's baseline."),
-        click.option("--bad", default="", metavar="ENV", help="By default the candidate in which it is worst."),
-        click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest."),
-        click.option("--sample", is_flag=True, help="The run on a GPU that this package carries."),
-        click.option("--kernels", type=click.Path(path_type=Path), multiple=True, help="Case files of your own."),
-        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere."),
-        click.option("--quiet", "-q", is_flag=True, help="No progress bars."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+# Where a cell that somebody asks about is found.
+_questioned = options.together(
+    click.argument("cell"),
+    click.option("--good", default="", metavar="ENV", help="By default the run's baseline."),
+    click.option("--bad", default="", metavar="ENV", help="By default the candidate in which it is worst."),
+    click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest."),
+    click.option("--sample", is_flag=True, help="The run on a GPU that this package carries."),
+    click.option("--kernels", type=click.Path(path_type=Path), multiple=True, help="Case files of your own."),
+    click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere."),
+    click.option("--quiet", "-q", is_flag=True, help="No progress bars."),
+)
 
 
 @click.command()
@@ -108,11 +101,13 @@ def issue(output: Path | None, **asked: Any) -> None:
 
 @click.command()
 @click.option("--index", default="", metavar="URL", help="The index to ask; by default uv's.")
-@click.option("--profile", default="quick", show_default=True, help="What to run of a new pair.")
+@click.option(
+    "--profile", type=options.ProfileName(), default="quick", show_default=True, help="What to run of a new pair."
+)
 @click.option("--cases", multiple=True, metavar="GLOB", help="Cases or cell ids to run.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
 @click.pass_context
-def watch(context: click.Context, index: str, profile: str, cases: tuple[str, ...], quiet: bool) -> int:
+def watch(context: click.Context, index: str, profile: Profile, cases: tuple[str, ...], quiet: bool) -> int:
     """Ask the index for a newer Triton or torch than is declared; add the pair, run it, report.
 
     A pair is the newest torch with the Triton that it pins; a Triton that no torch pins yet is laid in front of it.
@@ -121,10 +116,7 @@ def watch(context: click.Context, index: str, profile: str, cases: tuple[str, ..
     import datetime as dt
 
     from matrix.provisioning.upstream import ask, declare, newest_declared, unknown_pairs
-    from matrix.running.profiles import profiles
 
-    if profile not in profiles():  # better known today than on the night of a release
-        raise UsageError(f"there is no profile {profile!r}", hint=f"profiles are {', '.join(profiles())}")
     root = project_root()
     configuration = config.load(root)
     before = newest_declared(configuration)
@@ -139,7 +131,7 @@ def watch(context: click.Context, index: str, profile: str, cases: tuple[str, ..
     run = group.commands["run"] if isinstance(group, click.Group) else None
     if run is None:
         raise UsageError("watch is part of triton-matrix", hint="call `triton-matrix watch`")
-    arguments = ["--baseline", before.id, "--profile", profile, *(["--quiet"] if quiet else [])]
+    arguments = ["--baseline", before.id, "--profile", profile.name, *(["--quiet"] if quiet else [])]
     arguments += [part for pair in pairs for part in ("--candidate", pair.id)]
     arguments += [part for glob in cases for part in ("--cases", glob)]
     return int(run.main(arguments, prog_name="triton-matrix run", standalone_mode=False) or 0)

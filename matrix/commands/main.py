@@ -14,6 +14,7 @@ import click
 
 import matrix
 from matrix.catalogue.suites import requirements_of, suite_files
+from matrix.commands import options
 from matrix.commands.causes import COMMANDS
 from matrix.commands.workplace import gpu_host, project_root
 from matrix.errors import ExitCode, FleetError, UsageError
@@ -25,7 +26,7 @@ from matrix.settings import config
 from matrix.storage.runs import Home
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from matrix.gpus.stages import GpuHost
     from matrix.judging.waivers import Waiver
@@ -74,144 +75,6 @@ def _end_with_nox() -> None:
             raise KeyboardInterrupt
 
 
-class Commas(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
-    """``a,b`` as ``["a", "b"]``; the option may be repeated as well."""
-
-    name = "list"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
-        parts = [part.strip() for part in value.split(",") if part.strip()]
-        if not parts:
-            # An empty variable of a CI job must not come to mean "everything".
-            self.fail("is empty; leave the option out to mean all", param, ctx)
-        return parts
-
-
-class Given(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
-    """Text that is there: an empty variable of a CI job must not come to mean that nothing was asked for."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        if not str(value).strip():
-            self.fail("is empty; leave the option out", param, ctx)
-        return str(value)
-
-
-class Globs(Commas):
-    """Comma-separated globs; a comma inside ``case:a=1,b=2`` belongs to the params and does not part them."""
-
-    name = "globs"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
-        globs: list[str] = []
-        for part in super().convert(value, param, ctx):
-            if globs and ":" in globs[-1] and "=" in part and ":" not in part:
-                globs[-1] += f",{part}"
-            else:
-                globs.append(part)
-        return globs
-
-
-class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
-    """``90``, ``90s`` or ``2m`` as seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        text = str(value).strip().lower()
-        factor = 60.0 if text.endswith("m") else 1.0
-        try:
-            return float(text.rstrip("ms")) * factor
-        except ValueError:
-            self.fail(f"{value!r} is no duration; say 90s or 2m", param, ctx)
-
-
-class ProfileName(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
-    """The name of a profile, as the :class:`matrix.running.profiles.Profile`."""
-
-    name = "profile"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        from matrix.running.profiles import profiles
-
-        known = profiles()
-        if value not in known:
-            said = "; ".join(f"{name} ({profile.about})" for name, profile in known.items())
-            self.fail(f"{value!r} is no profile; there are: {said}", param, ctx)
-        return known[value]
-
-
-_waivers_option = click.option(
-    "--waivers",
-    "waiver_file",
-    type=click.Path(path_type=Path),
-    help="A TOML file of findings that somebody answers for until a day.",
-)
-
-
-class Configurations(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
-    """``first``, ``all`` or a number, as how many; 0 is all."""
-
-    name = "configurations"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        if isinstance(value, int):
-            return value
-        known = {"all": 0, "first": 1}
-        if value not in known and not (value.isdecimal() and int(value)):
-            self.fail(f"{value!r} is none of first, all and a number from 1 on", param, ctx)
-        return known[value] if value in known else int(value)
-
-
-def _selection(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say what a run is about."""
-    options = [
-        click.option(
-            "--baseline", type=Given(), metavar="ENV", help="Environment to compare with: a version, an id, a glob."
-        ),
-        click.option("--candidate", type=Commas(), multiple=True, metavar="ENV,...", help="Environments to judge."),
-        click.option(
-            "--targets", type=Commas(), multiple=True, metavar="SM,...", help="By default sm_80, sm_90, sm_100, sm_120."
-        ),
-        click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to run."),
-        click.option(
-            "--stages",
-            type=Commas(),
-            multiple=True,
-            metavar="STAGE,...",
-            help="import, compile, interpret; where there is a GPU also correctness, timing, counters.",
-        ),
-        click.option(
-            "--kernels",
-            type=click.Path(path_type=Path),
-            multiple=True,
-            help="Case files or folders of your own, beside the built-in ones.",
-        ),
-        click.option(
-            "--suite",
-            type=Commas(),
-            multiple=True,
-            metavar="NAME,...",
-            help="Other people's kernels: see docs/suites.md.",
-        ),
-        click.option(
-            "--configs",
-            type=Configurations(),
-            default="all",
-            show_default=True,
-            metavar="first|all|N",
-            help="Of a kernel that tunes itself, the configurations to compile and check.",
-        ),
-        click.option("--no-builtin", is_flag=True, help="Leave the built-in cases out."),
-        click.option("--profile", type=ProfileName(), help="quick, nightly or signoff: see README.md."),
-        click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere."),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(matrix.__version__, prog_name="triton-matrix")
 def main() -> None:
@@ -227,17 +90,12 @@ for each in COMMANDS:
 
 
 @main.command()
-@_selection
+@options.selection
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Workers at a time; by default the cores.")
-@click.option("--fuzz", type=Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU).")
-@click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
-@_waivers_option
 @click.option(
-    "--history", "history_at", type=Given(), metavar="DIR-or-URL", help="Add the run to a history over nights."
+    "--fuzz", type=options.Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU)."
 )
-@click.option(
-    "--share", type=Given(), metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`."
-)
+@options.delivery
 @click.option(
     "--same-ptx-other-ptxas",
     "cross_ptxas",
@@ -245,8 +103,7 @@ for each in COMMANDS:
     help="Assemble findings in the code again, each side's PTX with the other's ptxas.",
 )
 @click.option("--catalogue", is_flag=True, help="Each documented regression on its good and its bad side: recall.")
-@click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
+@options.output
 def run(
     jobs: int | None,
     fuzz: float,
@@ -315,18 +172,12 @@ def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
 @click.option(
     "--address", default="auto", show_default=True, metavar="ADDRESS", help="auto, ray://HOST:PORT or HOST:PORT."
 )
-@_selection
-@click.option("--run-id", type=Given(), metavar="RUN", help="Take up a run that did not end: its folder's name.")
-@click.option("--lock-clocks", type=click.IntRange(1), metavar="MHZ", help="Hold the SM clock while measuring.")
-@_waivers_option
+@options.selection
 @click.option(
-    "--history", "history_at", type=Given(), metavar="DIR-or-URL", help="Add the run to a history over nights."
+    "--run-id", type=options.Given(), metavar="RUN", help="Take up a run that did not end: its folder's name."
 )
-@click.option(
-    "--share", type=Given(), metavar="DIR-or-URL", help="Copy the run to where other hosts leave theirs, for `report`."
-)
-@click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
+@options.delivery
+@options.output
 def fleet(
     address: str,
     run_id: str | None,
@@ -392,7 +243,7 @@ def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *,
         stages=tuple(map(Stage, _words("stage", _flat(selection["stages"]), list(Stage)))),
         environments=tuple(each.id for each in configuration.select(chosen)) if chosen else (),
     )
-    done = run_catalogue(configuration, _home(), board, wanted, jobs=jobs or default_jobs(), host=_visible_host())
+    done = run_catalogue(configuration, _home(), board, wanted, jobs=jobs or default_jobs(), host=gpu_host())
     click.echo(json.dumps(results_data(done)) if as_json else results_text(done.results, done.catalogue), nl=as_json)
     return ExitCode.CLEAN if all(result.as_stated for result in done.results) else ExitCode.INCOMPLETE
 
@@ -441,7 +292,7 @@ def adopt(function: str, arguments: str, name: str, output: Path | None, config_
 
 
 @main.command()
-@_selection
+@options.selection
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def plan(as_json: bool, **selection: Any) -> None:
     """What would run, stage by stage, and what would not and why. Runs and builds nothing."""
@@ -480,9 +331,11 @@ def show(cell: str, run_dir: Path | None, sample: bool, code: str | None, memory
 
 @main.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--baseline", type=Given(), required=True, metavar="ENV", help="An environment id that the runs hold.")
-@click.option("--candidate", type=Commas(), multiple=True, required=True, metavar="ENV,...")
-@_waivers_option
+@click.option(
+    "--baseline", type=options.Given(), required=True, metavar="ENV", help="An environment id that the runs hold."
+)
+@click.option("--candidate", type=options.Commas(), multiple=True, required=True, metavar="ENV,...")
+@options.waivers
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")
 def compare(
@@ -569,10 +422,15 @@ def _report_of(folders: Sequence[Path], path: Path) -> int:
 
 @main.command()
 @click.option(
-    "--history", "history_at", type=Given(), metavar="DIR-or-URL", required=True, help="Where the runs were added."
+    "--history",
+    "history_at",
+    type=options.Given(),
+    metavar="DIR-or-URL",
+    required=True,
+    help="Where the runs were added.",
 )
 @click.option("--add", "added", type=click.Path(path_type=Path), multiple=True, metavar="RUN", help="Add a run first.")
-@click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to draw.")
+@click.option("--cases", type=options.Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to draw.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page; by default trend.html.")
 @click.option("--json", "as_json", is_flag=True, help="The series as JSON on stdout, and no page.")
 def trend(
@@ -605,7 +463,7 @@ def trend(
 
 @main.command()
 @click.argument("sentence", required=False)
-@click.option("--cases", type=Globs(), multiple=True, metavar="GLOB,...", help="The cells that it is about.")
+@click.option("--cases", type=options.Globs(), multiple=True, metavar="GLOB,...", help="The cells that it is about.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def hypothesis(sentence: str | None, cases: Sequence[list[str]], as_json: bool) -> None:
     """Write a hypothesis into the ledger before a run: SENTENCE is
@@ -632,7 +490,7 @@ def hypothesis(sentence: str | None, cases: Sequence[list[str]], as_json: bool) 
 
 @main.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--seal", "expected", type=Given(), metavar="SHA256", help="The seal as the signed page has it.")
+@click.option("--seal", "expected", type=options.Given(), metavar="SHA256", help="The seal as the signed page has it.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def verify(run_dir: Path, expected: str | None, as_json: bool) -> int:
     """Are a run's result files still those that were sealed? Names each that was edited, removed or added.
@@ -742,14 +600,6 @@ def _waivers(path: Path | None) -> tuple[Waiver, ...]:
     from matrix.judging.waivers import read_waivers
 
     return read_waivers(path, today=datetime.datetime.now(datetime.UTC).date()) if path else ()
-
-
-def _visible_host() -> GpuHost:
-    """The host with the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves to us."""
-    from matrix.gpus.devices import visible_gpus
-
-    host = gpu_host()
-    return dataclasses.replace(host, gpus=tuple(visible_gpus(host.gpus)))
 
 
 def _taking_part(host: GpuHost, request: Request) -> GpuHost:

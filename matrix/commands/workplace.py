@@ -17,8 +17,8 @@ def project_root() -> Path:
 
 def gpu_host() -> GpuHost:
     """The GPUs of this host that this process may use, whatever their target."""
-    from matrix.gpus.devices import open_nvml, visible_gpus  # noqa: PLC0415 - most commands ask for no GPU
-    from matrix.gpus.stages import GpuHost  # noqa: PLC0415
+    from matrix.gpus.devices import open_nvml, visible_gpus
+    from matrix.gpus.stages import GpuHost
 
     nvml = open_nvml()
     return GpuHost(gpus=tuple(visible_gpus(nvml.gpus())) if nvml else (), nvml=nvml)
