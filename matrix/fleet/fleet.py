@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,10 @@ from matrix.fleet.pools import apart, gpu_pool, host_pool, offered
 from matrix.fleet.project import Roots, pack
 from matrix.fleet.units import on_gpu, target_of, units_of
 from matrix.gpus.stages import GpuResults, together, worked
-from matrix.model import Outcome, Stage, format_params
-from matrix.records import CellRecord
+from matrix.model import Outcome, Stage
 from matrix.running.plan import selected_names
 from matrix.running.ready import arms_of, planned_of
+from matrix.running.recording import Clerk
 from matrix.running.run import Found
 from matrix.storage.cache import key_of
 from matrix.wording import listing
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from matrix.fleet.cluster import Cluster
     from matrix.fleet.orders import Survey
     from matrix.fleet.pools import Pool
+    from matrix.records import CellRecord
     from matrix.running.execute import Bench
     from matrix.running.plan import PlannedCell, Request
     from matrix.running.run import Run
@@ -229,26 +229,10 @@ def _gaps(
         seen = {(row.stage, row.environment) for row in rows}
         host = answer.host.name if answer else ""
         told = missing.get(unit) or f"host {host} has no such cell, or no such environment"
+        clerk = Clerk(run_id=run.run_id, host=host, arms=arms, expectations={})
         for planned in cells:
-            cell, arm = planned.cell, arms[planned.cell.environment]
-            if (str(planned.stage), cell.environment) not in seen:
-                yield CellRecord(
-                    run_id=run.run_id,
-                    host=host,
-                    environment=cell.environment,
-                    triton_version=arm.triton_version,
-                    torch_version=arm.torch_version,
-                    target=cell.target,
-                    case=cell.case,
-                    params=format_params(dict(cell.params)),
-                    cell_id=cell.id,
-                    stage=str(planned.stage),
-                    outcome=str(Outcome.NOT_RUN),
-                    reason=told,
-                    detail="",
-                    seconds=0.0,
-                    started_at=datetime.datetime.now(datetime.UTC),
-                )
+            if (str(planned.stage), planned.cell.environment) not in seen:
+                yield clerk.row(planned.cell, planned.stage, Outcome.NOT_RUN, reason=told)
 
 
 def _gpus(answers: Sequence[Answer]) -> list[dict[str, Any]]:

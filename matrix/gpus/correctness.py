@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.gpus.fuzz import FUZZ
 from matrix.gpus.stations import at_once, drained
-from matrix.model import Stage, format_params
+from matrix.model import Stage
 from matrix.records import DimensionRecord
 from matrix.running.execute import Measured, cell_key, known
+from matrix.running.recording import names_of
 from matrix.storage.cache import key_of, lasting
 
 if TYPE_CHECKING:
@@ -138,14 +139,10 @@ def _rows(checked: Checked, part: Mapping[str, Any], run_id: str, host: str) -> 
     cell, digests = checked.measured.planned.cell, part.get("digests") or {}
     return [
         DimensionRecord(
+            **names_of(cell),
             run_id=run_id,
             host=host,
             gpu_uuid=checked.gpu_uuid,
-            environment=cell.environment,
-            target=cell.target,
-            case=cell.case,
-            params=format_params(dict(cell.params)),
-            cell_id=cell.id,
             dimension=one["name"],
             outcome=one["outcome"],
             reason=one["reason"],

@@ -17,7 +17,7 @@ from matrix.judging.statistics import (
     spread,
     standard_error,
 )
-from matrix.model import Cell, Outcome, Stage, format_params
+from matrix.model import Cell, Outcome, Stage
 from matrix.records import ArmRecord, CellRecord, Role, RoundRecord
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TimingClerk:
     def _cells(self, timed: Timed, arms: tuple[ArmRecord, ...]) -> Iterator[CellRecord]:
         told = {arm.environment: arm for arm in arms if arm.role is not Role.CONTROL}
         for environment in timed.spot.cells:
-            cell, own, arm = self._cell(timed, environment), self.environments[environment], told.get(environment)
+            cell, arm = self._cell(timed, environment), told.get(environment)
             failure = timed.failures.get(environment)
             outcome, reason, detail = Outcome.PASSED, "", ""
             if failure is not None:
@@ -77,15 +77,9 @@ class TimingClerk:
                 outcome = Outcome.INVALID if arm.problems else Outcome.PASSED
                 reason, detail = "; ".join(arm.problems), _said(arm)
             yield CellRecord(
+                **self.environments[environment].names(cell),
                 run_id=self.run_id,
                 host=self.host,
-                environment=environment,
-                triton_version=own.triton_version,
-                torch_version=own.torch_version,
-                target=cell.target,
-                case=cell.case,
-                params=format_params(dict(cell.params)),
-                cell_id=cell.id,
                 stage=str(Stage.TIMING),
                 outcome=str(outcome),
                 reason=reason,
@@ -104,7 +98,7 @@ class TimingClerk:
     def _arm(self, timed: Timed, record: TimingRecord, name: str) -> ArmRecord:
         assert timed.gpu is not None
         environment = self.baseline if name == CONTROL else name
-        own, cell = self.environments[environment], self._cell(timed, environment)
+        cell = self._cell(timed, environment)
         judged = [r for r in record.rounds if r.arm == name and r.cache == record.judged_cache]
         of_all = spread(record.samples_us(name, record.judged_cache))
         clocks = [r.clock_mhz for r in judged if r.clock_mhz]
@@ -115,19 +109,13 @@ class TimingClerk:
         competition = timed.competition
         warm = record.samples_us(name, WARM)
         return ArmRecord(
+            **self.environments[environment].names(cell),
             run_id=self.run_id,
             host=self.host,
             gpu=timed.gpu.name,
             gpu_uuid=timed.gpu.uuid,
-            environment=environment,
             role=_role(record, name),
             baseline=record.baseline,
-            triton_version=own.triton_version,
-            torch_version=own.torch_version,
-            target=cell.target,
-            case=cell.case,
-            params=format_params(dict(cell.params)),
-            cell_id=cell.id,
             tuning=timed.tuning,
             configurations={k: dict(v) for k, v in record.opened[name].configurations.items()},
             cache=record.judged_cache,

@@ -29,6 +29,21 @@ class Arm:
     torch_version: str
     problem: str = ""
 
+    def names(self, cell: Cell) -> dict[str, Any]:
+        """The columns of a row that say which cell it is about, and under which versions."""
+        return {**names_of(cell), "triton_version": self.triton_version, "torch_version": self.torch_version}
+
+
+def names_of(cell: Cell) -> dict[str, Any]:
+    """The columns of a row that say which cell it is about."""
+    return {
+        "environment": cell.environment,
+        "target": cell.target,
+        "case": cell.case,
+        "params": format_params(dict(cell.params)),
+        "cell_id": cell.id,
+    }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clerk:
@@ -73,7 +88,7 @@ class Clerk:
     def _measured(self, item: Measured) -> Iterable[CellRecord]:
         cell, stage = item.planned.cell, item.planned.stage
         for part in item.parts:
-            yield self._record(
+            yield self.row(
                 _configured(cell, part["config"]),
                 stage,
                 part["outcome"],
@@ -95,7 +110,7 @@ class Clerk:
                 if name in names:
                     cell = Cell.of(item.environment, CPU, name, {})
                     rows.append(
-                        self._record(
+                        self.row(
                             cell,
                             Stage.IMPORT,
                             item.outcome,
@@ -129,29 +144,23 @@ class Clerk:
                     )
         return rows
 
-    def _record(
+    def row(
         self,
         cell: Cell,
         stage: Stage,
         outcome: str,
         *,
         reason: str,
-        detail: str,
-        seconds: float,
+        detail: str = "",
+        seconds: float = 0.0,
         started_at: datetime.datetime | None = None,
         cached: bool = False,
     ) -> CellRecord:
-        arm = self.arms[cell.environment]
+        """What became of a cell at a stage."""
         return CellRecord(
+            **self.arms[cell.environment].names(cell),
             run_id=self.run_id,
             host=self.host,
-            environment=cell.environment,
-            triton_version=arm.triton_version,
-            torch_version=arm.torch_version,
-            target=cell.target,
-            case=cell.case,
-            params=format_params(dict(cell.params)),
-            cell_id=cell.id,
             stage=str(stage),
             outcome=str(outcome),
             reason=reason,
@@ -169,16 +178,9 @@ class Clerk:
         self, item: Measured, config: str, kernel: Mapping[str, Any], facts: KernelFacts, sass: str
     ) -> KernelRecord:
         cell = _configured(item.planned.cell, config)
-        arm = self.arms[cell.environment]
         return KernelRecord(
+            **self.arms[cell.environment].names(cell),
             run_id=self.run_id,
-            environment=cell.environment,
-            triton_version=arm.triton_version,
-            torch_version=arm.torch_version,
-            target=cell.target,
-            case=cell.case,
-            params=format_params(dict(cell.params)),
-            cell_id=cell.id,
             kernel=kernel["name"],
             index=kernel["index"],
             config=config,
