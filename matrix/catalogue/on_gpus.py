@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.catalogue.results import RATIO, RowResult, Standing, is_seen
+from matrix.catalogue.sides import cells_at, environments
 from matrix.gpus.correctness import Desk
 from matrix.gpus.stages import GpuHost, GpuStages
 from matrix.gpus.timing import TimingPlan
@@ -21,7 +22,6 @@ from matrix.judging.judge import judge
 from matrix.model import Cell, Stage
 from matrix.running.execute import collect
 from matrix.running.host import this_host
-from matrix.running.plan import Request, cells_of
 from matrix.running.recording import Arm as Environment
 from matrix.running.recording import Clerk
 
@@ -118,26 +118,16 @@ def _with_other_sides(where: GpuBench, releases: Iterable[str], twice: Iterable[
 def _trial(row: Row, collected: Sequence[Collected]) -> _Trial:
     own = {item.environment: item for item in collected if item.path == row.path}
     good, bad = row.good.version, _bad_name(row)
-    cells = tuple(
-        cell for name, arm in ((good, row.good), (bad, row.bad)) for cell in _cells(row, name, arm, own[name])
-    )
+    cells = tuple(cell for name, arm in ((good, row.good), (bad, row.bad)) for cell in _cells(row, arm, own[name]))
     named = next((case.name for item in own.values() for case in item.cases), row.name)
     return _Trial(row=row, good=good, bad=bad, case=named, cells=cells)
 
 
-def _cells(row: Row, name: str, arm: Arm, item: Collected) -> Iterator[PlannedCell]:
+def _cells(row: Row, arm: Arm, item: Collected) -> Iterator[PlannedCell]:
     """One side's cells, by the names of the good side's point: its own point is what is run."""
-    request = Request(
-        baseline=name,
-        candidates=(),
-        targets=(arm.target,),
-        case_files=(row.path,),
-        stages=(row.stage,),
-        gpu_targets=(arm.target,),
-    )
-    for planned in cells_of(name, arm.version, [item], request):
-        if dict(planned.params) == dict(arm.params):
-            yield replace(planned, cell=Cell.of(name, row.good.target, planned.cell.case, row.good.params))
+    for planned in cells_at(row, arm, item):
+        cell = Cell.of(item.environment, row.good.target, planned.cell.case, row.good.params)
+        yield replace(planned, cell=cell)
 
 
 def _rounds(trials: Sequence[_Trial]) -> Iterator[tuple[str, list[PlannedCell]]]:
@@ -172,10 +162,7 @@ def _execute(where: GpuBench, baseline: str, cells: Sequence[PlannedCell]) -> Gp
 
 
 def _environments(where: GpuBench) -> dict[str, Environment]:
-    return {
-        name: Environment(environment=name, triton_version=name.removesuffix(_OTHER_SIDE), torch_version="")
-        for name in where.homes
-    }
+    return environments({name: name.removesuffix(_OTHER_SIDE) for name in where.homes})
 
 
 def _records(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from matrix.catalogue.on_gpus import GpuBench, run_on_gpus
 from matrix.catalogue.results import RowResult, Standing, is_seen
 from matrix.catalogue.rows import Arm, Catalogue, Row, read_catalogue
+from matrix.catalogue.sides import cells_at, environments
 from matrix.errors import UsageError
 from matrix.judging.findings import REGRESSIONS
 from matrix.judging.judge import judge
@@ -18,8 +19,7 @@ from matrix.resources import catalogue_folder
 from matrix.running.execute import bench_for, collect, measure
 from matrix.running.facts import facts_of
 from matrix.running.host import this_host
-from matrix.running.plan import PlannedCell, Request, cells_of
-from matrix.running.recording import Arm as Environment
+from matrix.running.plan import PlannedCell
 from matrix.running.recording import Clerk, fact_key
 from matrix.running.workers import homes_of, memory_share
 
@@ -216,14 +216,8 @@ def _runs(row: Row, arm: Arm, homes: Mapping[str, WorkerHome]) -> bool:
 
 def _cells(row: Row, arm: Arm, item: Collected) -> Iterator[PlannedCell]:
     """The one cell of a side; none for a row of the import stage."""
-    if row.stage is Stage.IMPORT:
-        return
-    request = Request(
-        baseline=arm.version, candidates=(), targets=(arm.target,), case_files=(row.path,), stages=(row.stage,)
-    )
-    for cell in cells_of(arm.version, arm.version, [item], request):
-        if dict(cell.params) == dict(arm.params):
-            yield replace(cell, limit_s=row.limit_s)
+    if row.stage is not Stage.IMPORT:
+        yield from (replace(cell, limit_s=row.limit_s) for cell in cells_at(row, arm, item))
 
 
 def _result(row: Row, bed: _Bed, homes: Mapping[str, WorkerHome], thresholds: Thresholds) -> RowResult:
@@ -261,7 +255,8 @@ def _verdict(row: Row, bed: _Bed, thresholds: Thresholds) -> VerdictRecord | Non
     """
     collected = [bed.collected[version, row.path] for version in dict.fromkeys(arm.version for arm in row.arms)]
     names = {row.name, *(case.name for item in collected for case in item.cases)}
-    clerk = Clerk(run_id="", host="", arms=_environments(row), expectations={})
+    arms = environments({arm.version: arm.version for arm in row.arms})
+    clerk = Clerk(run_id="", host="", arms=arms, expectations={})
     cells: list[CellRecord] = []
     kernels: list[KernelRecord] = []
     for side, arm in zip((GOOD, BAD), row.arms, strict=True):
@@ -278,10 +273,3 @@ def _moved(record: Record, side: str, row: Row) -> Record:
     if row.stage is Stage.IMPORT:
         return replace(record, environment=side)
     return replace(record, environment=side, target=row.good.target, params=format_params(row.good.params))
-
-
-def _environments(row: Row) -> dict[str, Environment]:
-    return {
-        arm.version: Environment(environment=arm.version, triton_version=arm.version, torch_version="")
-        for arm in row.arms
-    }
