@@ -122,3 +122,13 @@ def test_an_empty_seal_is_no_seal_that_was_asked_for(run):
     done = CliRunner().invoke(cli.main, ["verify", str(run), "--seal", ""])
     assert done.exit_code == 2
     assert "is empty" in done.output
+
+
+def test_the_latest_run_is_no_exception(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MATRIX_PROJECT", str(tmp_path / "project"))
+    runs = tmp_path / "project" / ".matrix" / "runs"
+    runs.mkdir(parents=True)
+    (runs / "latest").symlink_to(run)
+    assert not CliRunner().invoke(cli.main, ["report"], standalone_mode=False).exception
+    (run / "summary.md").write_text("all is well")
+    assert isinstance(CliRunner().invoke(cli.main, ["report"], standalone_mode=False).exception, StorageError)

@@ -398,11 +398,9 @@ def report(runs: Sequence[str], output: Path | None, sample: bool, signoff: bool
 def _run_folders(runs: Sequence[str], scratch: Path, *, sample: bool) -> list[Path]:
     if sample:
         return [sample_folder()]
-    if not runs:
-        return [_home().latest()]
     from matrix.running.shards import fetch
 
-    return fetch(runs, scratch)
+    return fetch(runs or [str(_home().latest())], scratch)
 
 
 def _report_of(folders: Sequence[Path], path: Path) -> int:
