@@ -41,10 +41,6 @@ class Baton:
         os.close(descriptor)
         return cls(path)
 
-    @property
-    def abandoned(self) -> bool:
-        return self._turn[0] == _ABANDONED
-
     def restart(self) -> None:
         """Begin with turn 0 again. Nobody may be waiting."""
         self._turn[0] = 0

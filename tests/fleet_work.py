@@ -28,6 +28,23 @@ from matrix.resources import sample_folder
 from matrix.running.host import this_host
 from matrix.storage.runfolder import load
 
+# A case file up to the points of its one case.
+DOUBLE = """
+import torch, triton, triton.language as tl
+from matrix import Case
+
+@triton.jit
+def double_kernel(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+def double(x):
+    out = torch.empty_like(x)
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    return out
+
+case = Case(name="double", run=double, reference=lambda x: 2 * x, inputs=lambda make, p: [make.normal((p.n,), "fp32")],
+"""
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 # A folder in which each answer given leaves a line, so that a test sees what was done more than once.
 DIARY = "MATRIX_TEST_DIARY"

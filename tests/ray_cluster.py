@@ -26,7 +26,9 @@ OWN = ("run_id", "host", "started_at", "seconds", "cached")
 # Ray on Linux takes an address of the network for its own unless it is told that there is no cluster; and it lets
 # tasks come behind everything else on the machine (a nice of 15).
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_worker_niceness": "0"}  # fmt: skip
+            "RAY_worker_niceness": "0",
+            # Ray's server for a client starts a process of its own: beside other tests that takes longer than its 30 s.
+            "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"}  # fmt: skip
 _STORE_BYTES = 100 << 20
 _ATTEMPTS = 4
 

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from conftest import Project, Workshop
+from fleet_work import DOUBLE
 from ray_cluster import SOURCES, Driver, LocalCluster, rows
 
 import matrix.fleet.cluster
@@ -348,20 +349,9 @@ def test_gpus_are_held_one_a_task_and_their_rows_are_a_runs(cluster: LocalCluste
     assert pd.read_parquet(project.latest / "dimensions.parquet").host.eq("hopper").all()
 
 
-CASE = """
-import torch, triton, triton.language as tl
-from matrix import Case
-
-@triton.jit
-def double_kernel(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
-
-def double(x):
-    out = torch.empty_like(x)
-    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
-    return out
-
-case = Case(name="double", run=double, reference=lambda x: 2 * x, inputs=lambda make, p: [make.normal((p.n,), "fp32")],
+CASE = (
+    DOUBLE
+    + """\
             timing=[{"n": n} for n in range(256, 272, 4)])
 """
+)

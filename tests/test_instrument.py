@@ -103,7 +103,7 @@ class FakeWorker:
                 rounds.append({**figures, **self._arm_round(request)})
                 baton.pass_on(number)
         offsets = [request["ahead"]["first"]] if "ahead" in request else []
-        return {"rounds": rounds, "offsets": offsets, "abandoned": False}
+        return {"rounds": rounds, "offsets": offsets}
 
     def _arm_fill(self, _: dict[str, Any]) -> dict[str, Any]:
         return {}

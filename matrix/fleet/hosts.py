@@ -18,7 +18,7 @@ from matrix.commands.workplace import gpu_host
 from matrix.errors import UsageError
 from matrix.fleet.orders import Answer, Survey
 from matrix.fleet.project import Roots
-from matrix.fleet.units import on_gpu, target_of, units_of
+from matrix.fleet.units import batches, on_gpu, target_of, units_of
 from matrix.gpus.correctness import Desk
 from matrix.gpus.devices import usable
 from matrix.gpus.stages import GpuHost, GpuStages
@@ -165,13 +165,9 @@ def _configuration(order: Order, roots: Roots) -> Configuration:
     return dataclasses.replace(config.load(roots.project, file=file), requires=order.requires)
 
 
-def _batches(units: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    yield from (units[start : start + size] for start in range(0, len(units), size))
-
-
 def _on_host(bay: Bay, units: Sequence[str], planned: Mapping[str, list[PlannedCell]]) -> Iterator[Answer]:
     bench, ready, clerk = bay.bench, bay.ready, bay.clerk
-    for batch in _batches(units, _ON_HOST):
+    for batch in batches(units, _ON_HOST):
         cells = [cell for unit in batch for cell in planned.get(unit, ())]
         measured = measure(bench, ready.homes, ready.locks, cells, lambda: None)
         facts = facts_of(bench, measured, lambda _count: None)
@@ -201,7 +197,7 @@ def _on_gpu(
         return
     stages = _stages(bay, dataclasses.replace(host, gpus=tuple(gpus)), plan)
     with stages.opened() as found:
-        for batch in _batches(units, _ON_GPU):
+        for batch in batches(units, _ON_GPU):
             yield from _measured_on_gpu(bay, stages, found, batch, planned)
 
 

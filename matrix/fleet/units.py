@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from matrix.running.plan import GPU_STAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from matrix.running.plan import PlannedCell
 
@@ -45,4 +45,9 @@ def target_of(unit: str) -> str:
 def slices(units: Sequence[str], workers: int) -> list[tuple[str, ...]]:
     """The units cut into slices for so many workers, in order."""
     size = min(_MOST_UNITS, max(_LEAST_UNITS, -(-len(units) // (_SLICES_A_WORKER * max(workers, 1)))))
-    return [tuple(units[start : start + size]) for start in range(0, len(units), size)]
+    return list(batches(units, size))
+
+
+def batches(units: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    """So many units at a time, in order."""
+    return (tuple(units[start : start + size]) for start in range(0, len(units), size))

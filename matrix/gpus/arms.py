@@ -92,14 +92,13 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """What an arm measured in its turns, by number. ``abandoned``: some turns did not come.
+    """What an arm measured in its turns, by number; turns that did not come are not in it.
 
     ``offsets`` are those of the inputs in the layout that was prepared, as of :meth:`Arm.place`.
     """
 
     rounds: Mapping[int, Round]
     offsets: tuple[int, ...] = ()
-    abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +230,6 @@ class WorkerArm:
         return Rounds(
             rounds={each["turn"]: _round(each) for each in part["rounds"]},
             offsets=tuple(part["offsets"]),
-            abandoned=part["abandoned"],
         )
 
     def overhead(self, calls: int) -> tuple[float, ...]:

@@ -55,10 +55,6 @@ class Interval:
     high: float
     confidence: float
 
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:

@@ -160,10 +160,6 @@ def verdict_table(table: pa.Table) -> Rows[VerdictRecord]:
     return Rows(table, functools.partial(_records, VerdictRecord))
 
 
-def read_cells(folder: Path) -> list[CellRecord]:
-    return list(cell_rows(folder))
-
-
 def read_verdicts(folder: Path) -> list[VerdictRecord]:
     path = folder / "verdicts.parquet"
     table = _read(path, VERDICTS)

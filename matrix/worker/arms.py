@@ -184,7 +184,7 @@ class Arms:
         """The turns of these numbers, each when the baton comes to it, in the layout from place ``first`` on.
 
         The next block's layout is prepared meanwhile, where one is asked for (``ahead``): in the longest wait.
-        ``abandoned`` says that the baton did not come any more.
+        Fewer rounds than turns say that the baton did not come any more.
         """
         if (reason := self._too_short(request)) is not None:
             return {"outcome": Outcome.TOO_SHORT, "reason": reason}
@@ -204,12 +204,12 @@ class Arms:
                     if ahead and number == _longest_wait(turns):
                         offsets = self._prepare({**request, **ahead})
                     if not baton.wait(turn, _PATIENCE_S):
-                        return passed({"rounds": found, "offsets": offsets, "abandoned": True})
+                        break
                     found.append(self._taken(request, baton, turn))
             except BaseException:
                 baton.abandon()
                 raise
-        return passed({"rounds": found, "offsets": offsets, "abandoned": False})
+        return passed({"rounds": found, "offsets": offsets})
 
     def overhead(self, request: dict[str, Any]) -> dict[str, Any]:
         return passed({"host_us": self._timer.overhead(self._direct(), int(request.get("calls", 100)))})

@@ -40,24 +40,13 @@ CASES = ("vector_add",)
 WANTED = ("--baseline", "3.8.0", "--candidate", "3.9.0", "--targets", "sm_90,sm_100", "--no-builtin",
           *(word for name in CASES for word in ("--kernels", str(TESTS.parent / "kernels" / f"{name}.py"))),
           "--kernels", "cases", "--stages", "import,compile,interpret,correctness")  # fmt: skip
-CASE = """
-import torch, triton, triton.language as tl
-from matrix import Case
-
-@triton.jit
-def double_kernel(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
-
-def double(x):
-    out = torch.empty_like(x)
-    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
-    return out
-
-case = Case(name="double", run=double, reference=lambda x: 2 * x, inputs=lambda make, p: [make.normal((p.n,), "fp32")],
+CASE = (
+    fleet_work.DOUBLE
+    + """\
             correctness=[{"n": n} for n in range(256, 320, 4)], interpret=[{"n": n} for n in range(1, 17)],
             compile=[{"n": n} for n in range(256, 272, 4)])
 """
+)
 # Of a kernel's row: what an environment's own folder or the clock decides.
 _APART = ("options", "artifacts", "cubin_hash", "ptx_hash", "llir_hash", "ttgir_hash", "ttir_hash")
 
