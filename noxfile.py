@@ -147,8 +147,9 @@ def tests(session: nox.Session) -> None:
     if not shutil.which("chromium") and shutil.which("apt-get") and os.geteuid() == 0:
         session.run("apt-get", "update", "-qq", external=True)
         session.run("apt-get", "install", "-y", "-qq", "chromium", external=True, silent=True)
-    # Environments are built once for all of the suite's processes.
-    workshop = os.environ.get("MATRIX_TEST_WORKSHOP") or str(Path(session.create_tmp(), "workshop").resolve())
+    # Environments are built once for all of the suite's processes. Not under the session's own temporary folder: that
+    # lies in its virtual environment, where Ray's workers refuse to start.
+    workshop = os.environ.get("MATRIX_TEST_WORKSHOP") or str(HERE / ".nox" / "workshop")
     # In the order of tests/conftest.py: xdist would begin with the files of most tests, which are quick ones.
     processes = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
     session.run("python", "-P", "-m", "pytest", *processes, *session.posargs, env={"MATRIX_TEST_WORKSHOP": workshop})
