@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from matrix.commands import options
-from matrix.commands.workplace import gpu_host, project_root
+from matrix.commands.workplace import gpu_host, project_home, project_root
 from matrix.errors import UsageError
 from matrix.resources import kernels_folder, sample_folder
 from matrix.running.progress import Board
 from matrix.settings import config
-from matrix.storage.runs import Home
 
 if TYPE_CHECKING:
     from matrix.causes.probe import Laboratory
@@ -143,7 +142,7 @@ def _laboratory(asked: dict[str, Any]) -> Laboratory:
 
     return Laboratory(
         configuration=config.load(project_root(), file=asked["config_file"]),
-        home=Home(root=project_root()),
+        home=project_home(),
         board=Board(quiet=asked["quiet"]),
         jobs=default_jobs(),
         gpu_host=gpu_host(),

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matrix.storage.runs import Home
+
 if TYPE_CHECKING:
     from matrix.gpus.stages import GpuHost
 
@@ -13,6 +15,11 @@ if TYPE_CHECKING:
 def project_root() -> Path:
     """The folder of the user's matrix.toml and of ``.matrix``."""
     return Path(os.environ.get("MATRIX_PROJECT") or Path.cwd())
+
+
+def project_home() -> Home:
+    """The project's ``.matrix``."""
+    return Home(root=project_root())
 
 
 def gpu_host() -> GpuHost:
