@@ -183,7 +183,7 @@ class VerdictRecord:
     method: str | None = None
     method_version: int | None = None
     parameters: str | None = None  # of the method, as JSON
-    # Of rows of a finding about code, values or time (matrix.judging.chain): the first link from source to time that
+    # Of rows of a finding about code, values or time (matrix.explaining.chain): the first link from source to time that
     # changed, and whose change that makes it; None elsewhere, and where neither is recorded of both sides.
     first_change: str | None = None
     whose_change: str | None = None

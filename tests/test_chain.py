@@ -11,12 +11,15 @@ import pytest
 import run_folders
 import timed
 
-from matrix.judging import chains, confounders
+from matrix.explaining import chains, confounders
+from matrix.explaining.chain import Chain, chain_of
+from matrix.explaining.links import State, Step
+from matrix.explaining.owner import Beside, Owner
+from matrix.explaining.sides import Sides
+from matrix.explaining.verdict_columns import with_owners
 from matrix.judging.arm_pairs import ArmPair
-from matrix.judging.chain import Beside, Chain, Owner, Sides, State, Step, chain_of
 from matrix.judging.compare import judge_again
 from matrix.judging.groups import group
-from matrix.judging.owners import with_owners
 from matrix.judging.speed import Speed
 from matrix.judging.thresholds import Thresholds
 from matrix.records import CounterRecord, Verdict, VerdictRecord

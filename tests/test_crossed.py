@@ -11,8 +11,10 @@ import pytest
 from conftest import ROOT, Project, Workshop
 
 from matrix.errors import ExitCode
-from matrix.judging.chain import Owner, Sides, chain_of
-from matrix.judging.crossed import Whose, whose
+from matrix.explaining.chain import chain_of
+from matrix.explaining.crossed import Whose, whose
+from matrix.explaining.owner import Owner
+from matrix.explaining.sides import Sides
 from matrix.records import AssemblyRecord, Verdict, VerdictRecord
 from matrix.running.reassembly import in_question
 

@@ -16,7 +16,7 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.causes.walk import Attempt, Path, Side, Step, is_open, is_steady, side_of, walk
 from matrix.errors import UsageError
-from matrix.judging.chains import as_dict, chains_of
+from matrix.explaining.chains import as_dict, chains_of
 from matrix.model import Stage, safe
 from matrix.settings.environments import releases
 from matrix.storage.atomic import write_atomically
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from matrix.causes.probe import Laboratory
     from matrix.causes.redcell import RedCell
-    from matrix.judging.chain import Chain
+    from matrix.explaining.chain import Chain
     from matrix.records import VerdictRecord
     from matrix.storage.runfolder import RunFolder
 

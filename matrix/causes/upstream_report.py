@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.causes.bisection import can_measure, measured, row_of
 from matrix.causes.draft import templates
 from matrix.causes.walk import Side, side_of
-from matrix.judging.chains import chains_of
+from matrix.explaining.chains import chains_of
 from matrix.settings.environments import releases
 from matrix.wording import microseconds
 

@@ -159,7 +159,7 @@ def _report_of(folders: Sequence[Path], path: Path) -> int:
 
 
 def judged_data(folder: Any, code: int) -> dict[str, Any]:
-    from matrix.judging import chains, confounders
+    from matrix.explaining import chains, confounders
     from matrix.judging.groups import group
     from matrix.reporting.show import rows
 

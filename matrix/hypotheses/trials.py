@@ -11,12 +11,12 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from matrix.explaining.confounders import differences
+from matrix.explaining.owner import Owner
 from matrix.hypotheses.hypothesis import LAUNCH_TIME, TIME, Standing, read_hypothesis
 from matrix.hypotheses.ledger import HYPOTHESIS, RESULT, LedgerRow
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.cellnames import matches
-from matrix.judging.chain import Owner
-from matrix.judging.confounders import differences
 from matrix.model import NO_FAILURE, Outcome, Stage
 from matrix.reporting.timed_cells import arms_of
 from matrix.storage.store import read_counters
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from matrix.explaining.confounders import Cause
     from matrix.hypotheses.hypothesis import Claim, Hypothesis
     from matrix.judging.arm_pairs import ArmPair
-    from matrix.judging.confounders import Cause
     from matrix.records import KernelFacts, VerdictRecord
     from matrix.storage.runfolder import RunFolder
 
@@ -228,7 +228,7 @@ def _with_times(filled: LedgerRow, row: VerdictRecord, pair: ArmPair) -> LedgerR
 
 
 def moved_between(run: RunFolder, baseline: str, candidate: str) -> dict[Cause, str]:
-    """What differs between the two sides, by cause (:mod:`matrix.judging.confounders`): what comes together is one.
+    """What differs between the two sides, by cause (:mod:`matrix.explaining.confounders`): what comes together is one.
 
     Clocks of arms that ran in turns are left out: nobody changed them, the code that ran did.
     """

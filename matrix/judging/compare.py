@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from matrix.errors import UsageError
+from matrix.explaining.verdict_columns import with_owners
 from matrix.judging.columns import newest
 from matrix.judging.decision import exit_code
 from matrix.judging.expectations import read_expectations
 from matrix.judging.judge_tables import Tables, judge_tables
-from matrix.judging.owners import with_owners
 from matrix.judging.releases import release_expectations
 from matrix.judging.waivers import waive
 from matrix.storage.rows import joined_rows

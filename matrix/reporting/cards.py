@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from matrix.code.diffs import CodeDiff, code_diff
 from matrix.errors import StorageError
-from matrix.judging.chains import chains_of
+from matrix.explaining.chains import chains_of
 from matrix.judging.changes import Change, decode
 from matrix.model import Outcome, Stage, safe
 from matrix.reporting.arm_table import arm_notes, arm_rows
@@ -24,8 +24,8 @@ from matrix.wording import by_target, unique
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from matrix.explaining.chain import Chain
     from matrix.judging.arm_pairs import ArmPair
-    from matrix.judging.chain import Chain
     from matrix.judging.groups import Group, Sighting
     from matrix.records import CellRecord, DimensionRecord, KernelRecord, VerdictRecord
     from matrix.storage.runfolder import RunFolder

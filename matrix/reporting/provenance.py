@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from matrix.errors import ExitCode
-from matrix.judging.confounders import confounders_of
+from matrix.explaining.confounders import confounders_of
 from matrix.reporting.picture import unique_pairs
 from matrix.wording import NOTHING, by_target, duration, listing, plural, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from matrix.judging.confounders import Confounders
+    from matrix.explaining.confounders import Confounders
     from matrix.storage.runfolder import RunFolder
 
 _EXITS = {

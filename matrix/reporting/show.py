@@ -7,14 +7,14 @@ import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from matrix.errors import UsageError
-from matrix.judging import confounders
-from matrix.judging.chains import as_dict, chains_of
+from matrix.explaining import confounders
+from matrix.explaining.chains import as_dict, chains_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from matrix.judging.chain import Chain
-    from matrix.judging.confounders import Confounders
+    from matrix.explaining.chain import Chain
+    from matrix.explaining.confounders import Confounders
     from matrix.records import CellRecord, KernelRecord, VerdictRecord
     from matrix.storage.runfolder import RunFolder
 

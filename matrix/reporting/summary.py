@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from matrix.judging.chains import chained
-from matrix.judging.confounders import confounders_of
+from matrix.explaining.chains import chained
+from matrix.explaining.confounders import confounders_of
 from matrix.judging.groups import Section, group
 from matrix.reporting.gaps import gaps
 from matrix.reporting.headline import decisions, figures, reach, title
@@ -15,7 +15,7 @@ from matrix.wording import LOOKS, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from matrix.judging.confounders import OneChange
+    from matrix.explaining.confounders import OneChange
     from matrix.judging.groups import Group
     from matrix.reporting.gaps import Gap
     from matrix.reporting.headline import Decision

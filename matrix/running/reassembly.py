@@ -2,7 +2,7 @@
 
 Of each finding in the code, and each target, the worst cell's kernels are assembled four ways: each side's PTX with its
 own assembler, which must give the recorded code again, and with the other's. Assembler means ptxas with the options
-that this release of Triton hands to it. No GPU takes part. What the crossings say is in :mod:`matrix.judging.crossed`.
+that this release of Triton hands to it. No GPU takes part. :mod:`matrix.explaining.crossed` says what crossings mean.
 """
 
 from __future__ import annotations

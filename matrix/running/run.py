@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.code import disassembler
 from matrix.errors import ExitCode, MatrixError, StorageError
+from matrix.explaining.verdict_columns import with_owners
 from matrix.gpus.correctness import Desk
 from matrix.gpus.counting import count_red
 from matrix.gpus.stages import GpuHost, GpuResults, GpuStages
@@ -22,7 +23,6 @@ from matrix.hypotheses.ledger import write_copy as write_ledger
 from matrix.judging.decision import exit_code
 from matrix.judging.expectations import read_expectations
 from matrix.judging.judge import judge
-from matrix.judging.owners import with_owners
 from matrix.judging.releases import release_expectations
 from matrix.judging.waivers import waive
 from matrix.model import Stage

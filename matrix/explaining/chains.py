@@ -1,4 +1,4 @@
-"""The chains of a run's findings: what the tables hold of both sides, put before :mod:`matrix.judging.chain`."""
+"""The chains of a run's findings: what the tables hold of both sides, put before :mod:`matrix.explaining.chain`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from matrix.judging.chain import Beside, Chain, Sides, chain_of
-from matrix.judging.confounders import differences
+from matrix.explaining.chain import Chain, chain_of
+from matrix.explaining.confounders import differences
+from matrix.explaining.owner import Beside
+from matrix.explaining.sides import Sides
 from matrix.judging.groups import Section
 from matrix.judging.kernel_pairs import matched
 from matrix.model import CPU, Stage

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrix.judging.chains import CHAINED, Chains, plain_params
+from matrix.explaining.chains import CHAINED, Chains, plain_params
 from matrix.model import CPU
 from matrix.records import Tuning
 from matrix.storage.rows import Rows

@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from matrix.judging.chain import Owner
+from matrix.explaining.owner import Owner
 from matrix.records import Role
 from matrix.storage.rows import distinct, values
 from matrix.wording import NOTHING, by_target, listing, unique
