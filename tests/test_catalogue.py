@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Project
 
+from matrix.catalogue.neighbours import NEIGHBOURS, neighbours_section, read_neighbours
 from matrix.catalogue.recall import Recalled, Wanted
 from matrix.catalogue.results import RowResult, Standing, is_seen
 from matrix.catalogue.rows import Arm, Row, Seen, read_catalogue, read_seen
@@ -158,3 +160,20 @@ def test_what_ran_on_a_gpu_has_a_total_of_its_own() -> None:
     data = results_data(Recalled(catalogue=CATALOGUE, results=results))
     assert (data["flagged"], data["reproduced"]) == (1, 1)
     assert [each["stage"] for each in data["rows"]] == ["compile", "correctness", "correctness"]
+
+
+def test_what_nothing_confirms_counts_as_a_false_alarm(tmp_path: Path) -> None:
+    assert list(neighbours_section(read_neighbours(tmp_path))) == []
+    flag = {"before": "3.5.1", "cell": "sm_90/a:n=1", "reason_code": "spills_grew", "change": "stack 8 to 376 bytes"}
+    flagged = [
+        {**flag, "after": "3.6.0"},
+        {**flag, "after": "3.7.1"},
+        {**flag, "after": "3.6.0", "cell": "sm_90/aa:n=1"},
+    ]
+    known = [{"case": "a", "after": "3.6.0", "why": "1.5 times the time on an H200"}]
+    record = {"day": "2026-01-01", "compared": 40, "flagged": flagged, "true": known}
+    (tmp_path / NEIGHBOURS).write_text(json.dumps(record))
+    text = "\n".join(neighbours_section(read_neighbours(tmp_path)))
+    assert "3 of 40 compared cells are flagged at the compile stage (7.5%); 2 by nothing else confirmed" in text
+    assert "at most 5.0%" in text
+    assert "stack 8 to 376 bytes | 1.5 times the time on an H200 |" in text and text.count("| nothing |") == 2

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tomllib
 from packaging.version import Version
 
+from matrix.catalogue.neighbours import Neighbours, read_neighbours
 from matrix.model import CPU, Stage, format_params
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class Catalogue:
 
     rows: tuple[Row, ...]
     absent: tuple[Absent, ...] = field(default=())
+    neighbours: Neighbours = field(default_factory=Neighbours)
 
 
 def read_catalogue(folder: Path) -> Catalogue:
@@ -127,7 +129,8 @@ def read_catalogue(folder: Path) -> Catalogue:
     rows = tuple(row for path in sorted(folder.glob("*.py")) for row in _rows(path, seen))
     file = folder / ABSENT
     entries = tomllib.loads(file.read_text(encoding="utf-8"))["absent"] if file.is_file() else []
-    return Catalogue(rows=rows, absent=tuple(Absent(**entry) for entry in entries))
+    absent = tuple(Absent(**entry) for entry in entries)
+    return Catalogue(rows=rows, absent=absent, neighbours=read_neighbours(folder))
 
 
 def read_seen(record: Mapping[str, Any]) -> dict[tuple[str, str], Seen]:

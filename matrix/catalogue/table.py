@@ -11,6 +11,7 @@ import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from matrix.catalogue.neighbours import neighbours_section
 from matrix.catalogue.results import RowResult, Standing
 from matrix.catalogue.rows import OLDEST, Catalogue, Row, read_catalogue
 from matrix.resources import catalogue_folder
@@ -117,6 +118,7 @@ def catalogue_page(catalogue: Catalogue) -> str:
     one = [row for row in catalogue.rows if not row.comparable and not row.on_a_gpu]
     lines += _table(f"One side only: the other lies before {OLDEST} or in no release", one)
     lines += _gpu_table([row for row in catalogue.rows if row.on_a_gpu])
+    lines += neighbours_section(catalogue.neighbours)
     if catalogue.absent:
         lines += ["## No case", "", "| report | what | why not, and what was tried |", "| --- | --- | --- |"]
         lines += [
