@@ -140,7 +140,7 @@ selection = together(
         type=Commas(),
         multiple=True,
         metavar="NAME,...",
-        help="Other people's kernels: see docs/suites.md.",
+        help="Other people's kernels: docs/suites.md.",
     ),
     click.option(
         "--configs",
@@ -151,7 +151,7 @@ selection = together(
         help="Of a kernel that tunes itself, the configurations to compile and check.",
     ),
     click.option("--no-builtin", is_flag=True, help="Leave the built-in cases out."),
-    click.option("--profile", type=ProfileName(), help="quick, nightly or signoff: see README.md."),
+    click.option("--profile", type=ProfileName(), help="quick, nightly or signoff: docs/verdicts.md."),
     click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere."),
 )
 # What a run is measured under, and where it goes.

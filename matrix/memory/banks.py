@@ -3,7 +3,7 @@
 32 banks of 4 bytes; a wavefront serves one word of each bank, to any number of lanes. A request of 8 bytes a
 lane is served by half warps, one of 16 by quarter warps; neighbouring lanes that ask for the same words are
 served together (CUDA C++ Programming Guide, "Shared Memory"). Plain accesses of 4 bytes a lane agree with ``ncu``
-on an H200 to what the README's table shows; the rule for neighbouring lanes has not been held against it.
+on an H200 to what docs/memory.md's first table shows; the rule for neighbouring lanes has not been held against it.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def load(root: Path, *, file: Path | None = None) -> Configuration:
         configuration = _read(user, user.table(*where), shipped)
     problems = [*stock.sorted_problems(), *(user.sorted_problems() if user else ())]
     if problems:
-        raise ConfigurationError(problems, hint="README.md documents every key; nothing was run")
+        raise ConfigurationError(problems, hint="docs/environments.md lists every key; nothing was run")
     return configuration
 
 

@@ -2,7 +2,7 @@
 
     PYTHONPATH=.:tests python -P tests/benchmarks/decision_rates.py [--comparisons 10] [--cells 400]
 
-Prints the table of the README. Each comparison is judged as a run's: stopping rule, time and cycles, what two
+Prints the table of docs/figures.md. Each comparison is judged as a run's: stopping rule, time and cycles, what two
 workers differ by, Benjamini-Hochberg over its cells. The noise is drawn from the recorded run (tests/simulated.py).
 """
 

@@ -1,6 +1,7 @@
 """The README's picture of a report: ``python -P tests/benchmarks/report_picture.py RUN_DIR docs/report.png``.
 
-Needs Chromium. The picture ends below the first finding, with the first candidate chosen. The run that is shown:
+Needs Chromium. Shown are the head, the matrix, and the first finding with its evidence; what lies between and below
+them is left out. The run:
 
     nox -s matrix -- --baseline 3.5.1 --candidate 3.6.0,3.9.0 --targets sm_90,sm_100 \\
         --cases "column_max*" --cases "softmax*"
@@ -15,19 +16,20 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 WIDTH = 1200
+MARGIN = 24
 
 
 def main(run: Path, picture: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": WIDTH, "height": 1000}, device_scale_factor=1.25)
+        page = browser.new_page(viewport={"width": WIDTH, "height": 1000})
         page.goto((run / "report.html").resolve().as_uri())
-        page.locator("[name=candidate]").select_option(index=1)
-        card = page.locator("article.card").first
-        card.scroll_into_view_if_needed()  # what is far below the view is not laid out
-        bottom = card.evaluate("card => card.getBoundingClientRect().bottom + window.scrollY")
+        page.add_style_tag(content="#compared { display: none }")
+        table = page.locator("article.card table").first
+        table.scroll_into_view_if_needed()  # what is far below the view is not laid out
+        bottom = table.evaluate("table => table.getBoundingClientRect().bottom + window.scrollY")
         page.evaluate("window.scrollTo(0, 0)")
-        clip = {"x": 0, "y": 0, "width": WIDTH, "height": bottom + 20}
+        clip = {"x": 0, "y": 0, "width": WIDTH, "height": bottom + MARGIN}
         page.screenshot(path=picture, full_page=True, clip=clip)
         browser.close()
 
