@@ -76,8 +76,9 @@ class Case:
     (:mod:`matrix.inputs`), ``p`` the :class:`Params`.
 
     ``axes`` are crossed with each other and with each stage's points: the points of a stage are
-    ``product(axes) x points``, and a point's own value wins over an axis of the same name. ``compile``
-    and ``timing`` points default to each other; ``interpret`` and ``correctness`` likewise.
+    ``product(axes) x points``, and a point's own value wins over an axis of the same name. Without points of
+    its own ``compile`` takes those of timing, correctness or interpret, the first that there are, and
+    ``correctness`` those of interpret; ``interpret`` and ``timing`` then do not run.
     """
 
     name: str
