@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 from conftest import Project
 
 from matrix.causes.bisection import between, handed_on
 from matrix.causes.walk import Attempt, Path, Side, Step, is_open, is_steady, settled, side_of, walk
+from matrix.commands import main as cli
 from matrix.errors import ExitCode, UsageError
 from matrix.judging.changes import Change, Direction, encode
 from matrix.model import Stage
@@ -99,6 +101,19 @@ def test_the_hand_off_names_triton_s_tags_and_says_when_a_repair_is_looked_for()
     told = "\n".join(handed_on(path, "repro.py"))
     assert "--test-script repro.py --good v3.5.1 --bad v3.6.0" in told and "repair" not in told
     assert "repair" in "\n".join(handed_on(Path(releases=("3.9.0", "3.8.0"), steps=()), "repro.py"))
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"),
+    [("3.6.0", "3.6.0", "both Triton 3.6.0"), ("triton3.6.0-host", "3.6.0", "both Triton 3.6.0"),
+     ("3.5.1", "9.9", "9.9"), ("newest", "3.9.0", "both Triton 3.9.0")],
+)  # fmt: skip
+def test_ends_that_are_one_release_or_none_are_told_at_once(good: str, bad: str, said: str) -> None:
+    for command in ("bisect", "repro", "issue"):
+        done = CliRunner().invoke(
+            cli.main, [command, RECORDED, "--sample", "--good", good, "--bad", bad], standalone_mode=False
+        )
+        assert isinstance(done.exception, UsageError) and said in str(done.exception) and done.exception.hint
 
 
 def test_a_recorded_slow_down_is_walked_without_a_gpu(project: Project) -> None:

@@ -6,15 +6,23 @@ import ast
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from conftest import Project, Workshop
 
 from matrix.causes.draft import case_statement, uv_line
 from matrix.causes.excerpt import excerpt
-from matrix.errors import ExitCode
+from matrix.causes.redcell import RedCell
+from matrix.causes.reproducer import NotShown, _deciding
+from matrix.commands import main as cli
+from matrix.errors import ExitCode, UsageError
+from matrix.model import Stage
+from matrix.resources import sample_folder
 from matrix.settings.environments import Environment
+from matrix.storage.runfolder import load
 
 SPILLS = "sm_80/regression_triton_5572:warps=4,k=256"
 ZERO = "regression_triton_11741a:n=256"
@@ -83,17 +91,38 @@ def test_an_import_that_fails_is_shown_by_its_message(project: Project, workshop
     assert str(workshop.root) not in text and str(project.root) not in text  # it is to be shown to others
 
 
-def test_what_does_not_show_is_not_written(project: Project) -> None:
-    cell = "sm_90/regression_triton_737:lanes=exposed"
-    done = project.matrix("repro", cell, "--good", "3.8.0", "--bad", "3.9.0", "-q")
-    assert done.returncode == ExitCode.USAGE
-    assert "nothing got worse" in done.stderr
-    # Slower on the H200 with no mark in the code that a rule knows.
-    slow = "layer_norm_backward:*"
-    done = project.matrix("repro", slow, "--sample", "--good", "3.5.1", "--bad", "3.7.1", "-q")
-    assert done.returncode == ExitCode.USAGE
-    assert "does not show the difference" in done.stderr, done.stderr
-    assert not list(project.root.glob("repro-*"))
+@pytest.mark.parametrize(
+    ("cell", "said", "hint"),
+    [
+        ("sm_90/vector_add:*", "nothing got worse", ""),
+        # Slower on the H200 with no mark in the code that a rule knows.
+        ("layer_norm_backward:*", "(slower) here: nothing got worse in its code, and this host has no GPU of sm_90",
+         "on a host that has one: triton-matrix repro sm_90/layer_norm_backward:"),
+    ],
+)  # fmt: skip
+def test_what_does_not_show_is_not_written(
+    cell: str, said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["repro", cell, "--sample", "--good", "3.5.1", "--bad", "3.7.1", "-q"]
+    done = CliRunner().invoke(cli.main, asked, standalone_mode=False)
+    assert isinstance(done.exception, UsageError) and said in str(done.exception)
+    assert (done.exception.hint or "").startswith(hint)
+    assert not list(tmp_path.glob("repro-*"))
+
+
+def test_figures_that_are_the_same_on_both_sides_decide_nothing() -> None:
+    (row,) = (row for row in load(sample_folder()).verdicts if row.candidate == "host"
+              and row.case == "column_max_tma" and row.stage == "compile" and "block_m=16" in row.params)  # fmt: skip
+    red = RedCell(verdict=row, others=(), run=load(sample_folder(), judged=False))
+    good, bad = {"shuffles": 0, "barriers": 5}, {"shuffles": 16, "barriers": 5}
+    assert _deciding(red, Stage.COMPILE, good, bad, 1.03) == "shuffles"
+    with pytest.raises(NotShown, match="does not show the difference"):
+        _deciding(red, Stage.COMPILE, good, good, 1.03)
+    slow = replace(red, verdict=replace(row, stage="timing", reason_code="slower"))
+    assert _deciding(slow, Stage.TIMING, {"median_us": 50.0}, {"median_us": 60.0}, 1.03) == "median_us"
+    with pytest.raises(NotShown):
+        _deciding(slow, Stage.TIMING, {"median_us": 50.0}, {"median_us": 51.0}, 1.03)
 
 
 SOURCE = '''"""A file."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import run_folders
@@ -17,6 +19,7 @@ from matrix.reporting.report import render_runs
 from matrix.running.profiles import profiles, with_unjudged
 from matrix.running.shards import fetch, merged_exit, send, shards_of, shards_text
 from matrix.storage.runfolder import load
+from matrix.storage.runs import Home
 from matrix.storage.seal import seal
 
 
@@ -111,6 +114,34 @@ def test_the_exit_code_is_that_of_all_together(runs):
     assert merged_exit([hopper]) is merged_exit([blackwell]) is ExitCode.INCOMPLETE
     assert merged_exit([hopper, blackwell]) is ExitCode.CLEAN
     assert merged_exit([hopper, hopper]) is ExitCode.INCOMPLETE
+    assert not shards_of([hopper, blackwell]).lacking
+    # A cell that no host ran there is still missing, whatever else was judged.
+    gone = next(row for row in blackwell.verdicts if row.stage == "timing")
+    same = ("timing", gone.case, gone.params)
+    fewer = [row for row in blackwell.verdicts if (row.stage, row.case, row.params) != same]
+    assert any(row.stage == "timing" and row.target == "sm_120" for row in fewer)
+    parts = [hopper, dataclasses.replace(blackwell, verdicts=fewer)]
+    assert merged_exit(parts) is ExitCode.INCOMPLETE
+    assert shards_of(parts).lacking == {("sm_120", "timing"): [f"{gone.case}:{gone.params}"]}
+    assert f"judged by no run on sm_120: timing of {gone.case}:" in shards_text(shards_of(parts))
+    assert "Judged by no run on sm_120" in render_runs(parts)
+
+
+def test_a_run_that_was_cut_short_is_read_with_a_word_on_it(shared, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(shared / "run-a", tmp_path / ".matrix" / "runs" / "run-a"))
+    (folder / "digests.json").unlink()  # killed after its last table, before its seal
+    command = ["report", str(folder), "-o", "page.html"]
+    done = CliRunner().invoke(cli.main, command, standalone_mode=False)
+    assert done.exception is None and "run-a: the run is not sealed" in done.stderr
+    assert Home(root=tmp_path).resume("run-a")[0] == "run-a"  # a fleet ends it
+    (folder / "run.json").write_text(json.dumps(json.loads((folder / "run.json").read_text()) | {"state": "running"}))
+    done = CliRunner().invoke(cli.main, command, standalone_mode=False)
+    assert "did not come to its end, it is running" in done.stderr
+    passed = judged_on(load(folder), "sm_90"), judged_on(load(shared / "run-b"), "sm_120")
+    assert merged_exit(passed) is ExitCode.INCOMPLETE
+    assert "run-a: the run did not come to its end" in shards_text(shards_of(passed))
+    assert "run-a: the run did not come to its end" in render_runs(passed)
 
 
 def test_runs_are_shared_through_a_folder_and_found_there(shared, tmp_path):

@@ -10,7 +10,7 @@ from matrix.gpus.stages import GpuHost
 from matrix.model import CPU, DEFAULT_TARGETS, Stage, Target
 from matrix.running.plan import GPU_STAGES, HOST_STAGES, Request
 from matrix.running.run import Run
-from matrix.settings.environments import HOST
+from matrix.settings.environments import HOST, RULES
 from matrix.storage.runfolder import load
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class Laboratory:
     on_host: bool = False
 
     def named(self, told: str) -> str:
-        """A release stays what it is, since any environment of it will do; ``3.5.1@host`` is one environment."""
-        return self.configuration.environment(told).id if is_on_host(told) else told
+        """A release stays what it is, since any environment of it will do; ``3.5.1@host``, ``newest`` are one each."""
+        return self.configuration.environment(told).id if is_on_host(told) or told in RULES else told
 
     def standing_for(self, version: str, run: RunFolder) -> Environment:
         """The environment that stands for a release."""

@@ -80,6 +80,22 @@ def reasons(row: VerdictRecord) -> frozenset[str]:
     return frozenset(told or ({row.reason_code} if is_worse(row) else ()))
 
 
+def require_two(good: str, bad: str, run: RunFolder | None, configuration: Configuration) -> None:
+    """Raise :class:`UsageError` where an end that was named is no environment at all, or both are one release."""
+    ends = [_release(name, run, configuration) for name in (good, bad) if name]
+    if len(ends) > 1 and (good == bad or ends[0] == ends[1] != ""):
+        known = ", ".join(each.triton_version for each in releases(configuration.environments))
+        raise UsageError(f"--good and --bad are both Triton {ends[0] or good}", hint=f"name two releases of: {known}")
+
+
+def _release(name: str, run: RunFolder | None, configuration: Configuration) -> str:
+    """The Triton of an environment that the run holds or that the configuration knows; empty where nobody tells."""
+    recorded = {key: str(entry.get("triton", "")) for key, entry in (run.environments if run else {}).items()}
+    if name in recorded or name in recorded.values():
+        return recorded.get(name, name)
+    return configuration.environment(name).triton_version
+
+
 def holds(run: RunFolder, cell: str, *, good: str, bad: str) -> bool:
     """Whether the run compares the cell between these two."""
     return any(row.case and matches(row, cell) and _between(run, row, good, bad) for row in run.verdicts)

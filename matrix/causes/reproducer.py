@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from matrix.causes.bisection import can_measure
 from matrix.causes.draft import LIMIT_S, Draft, Seen, uv_line
 from matrix.causes.redcell import reasons
 from matrix.errors import EnvironmentBuildError, StorageError, UsageError
 from matrix.judging.changes import CodeReason
 from matrix.model import Stage, format_params
 from matrix.provisioning.provision import provide
+from matrix.records import Verdict
 from matrix.running.execute import bench_for, collect
 from matrix.running.host import this_host
 from matrix.running.workers import homes_of, memory_share
@@ -100,10 +103,10 @@ def reproduce(red: RedCell, lab: Laboratory, path: Path) -> Reproducer:
 
     Raises :class:`NotShown` where it does not, :class:`UsageError` where the case needs more than torch and triton.
     """
+    stage = _stage(red, lab)
     compared = (red.verdict.baseline, red.verdict.candidate)
     good, bad = (lab.standing_for(red.version(name), red.run) for name in compared)
     sides, params = _prepared(red, lab, good, bad)
-    stage = _stage(red, lab)
     draft = Draft(red=red, stage=stage, params=params, path=path, good=good, bad=bad)
     seen = [replace(side, figures=_run(side, draft.text(), lab, path)) for side in sides]
     decides = _deciding(red, stage, seen[0].figures, seen[1].figures, lab.configuration.thresholds.slower_ratio)
@@ -142,12 +145,22 @@ def _prepared(
 
 
 def _stage(red: RedCell, lab: Laboratory) -> Stage:
-    """Where the difference is to be seen here: without a GPU a slower kernel may still show in its code."""
-    here = red.verdict.target in lab.gpu_host.targets
-    if red.stage is not Stage.TIMING or here:
+    """Where the difference is to be seen here: without a GPU it may still show in the code, or in that there is none.
+
+    Raises :class:`NotShown` where only a GPU shows it and there is none, with what is needed then.
+    """
+    if can_measure(red, lab):
         return red.stage
-    code = [row for row in red.others if row.stage == Stage.COMPILE and reasons(row)]
-    return Stage.COMPILE if code else red.stage
+    slower, compiled = red.stage is Stage.TIMING, [row for row in red.others if row.stage == Stage.COMPILE]
+    if any(reasons(row) if slower else row.verdict is Verdict.REGRESSED for row in compiled):
+        return Stage.COMPILE
+    releases = (red.version(name) for name in (red.verdict.baseline, red.verdict.candidate))
+    command = "triton-matrix repro {} --good {} --bad {}".format(shlex.quote(red.place), *releases)
+    raise NotShown(
+        f"a reproducer of {red.place} does not show the difference ({red.verdict.reason_code}) here: nothing got worse "
+        f"in its code, and this host has no GPU of {red.verdict.target}",
+        hint=f"on a host that has one: {command}",
+    )
 
 
 def _said(red: RedCell, shown: Reproducer) -> str:

@@ -152,7 +152,7 @@ def _laboratory(asked: dict[str, Any]) -> Laboratory:
 
 def _red_cell(lab: Laboratory, asked: dict[str, Any]) -> RedCell:
     """The cell in the run that was named, or the latest; where it is not there, in a run made for it."""
-    from matrix.causes.redcell import find, holds
+    from matrix.causes.redcell import find, holds, require_two
     from matrix.running.plan import find_case_files
     from matrix.storage.runfolder import load
     from matrix.storage.runs import LATEST
@@ -161,6 +161,7 @@ def _red_cell(lab: Laboratory, asked: dict[str, Any]) -> RedCell:
     told = sample_folder() if asked["sample"] else asked["run_dir"]
     latest = (lab.home.runs / LATEST / "run.json").is_file()
     folder = load(told or lab.home.latest()) if told or latest else None
+    require_two(good, bad, folder, lab.configuration)
     if folder is None or not (told or holds(folder, cell, good=good, bad=bad)):
         if not (good and bad):
             raise UsageError(f"there is no run that holds {cell!r}", hint="name its run, or --good and --bad")

@@ -138,9 +138,13 @@ def verify(run_dir: Path, expected: str | None, as_json: bool) -> int:
 def _run_folders(runs: Sequence[str], scratch: Path, *, sample: bool) -> list[Path]:
     if sample:
         return [sample_folder()]
-    from matrix.running.shards import fetch
+    from matrix.running.shards import caution, fetch
 
-    return fetch(runs or [str(project_home().latest())], scratch)
+    folders = fetch(runs or [str(project_home().latest())], scratch)
+    for folder in folders:
+        if told := caution(folder):
+            click.echo(f"{folder.name}: {told}", err=True)
+    return folders
 
 
 def _report_of(folders: Sequence[Path], path: Path) -> int:

@@ -78,9 +78,12 @@ class Fleet:
         return _found(run, survey, units, answers, missing)
 
     def settle(self, run: Run) -> None:
-        """The run is written: nobody needs to take it up again."""
-        for path in (_journal(run), _journal(run).with_suffix(".lock")):
-            path.unlink(missing_ok=True)
+        """The run is written: nobody needs to take it up again. A journal that will not go costs no result."""
+        try:
+            for path in (_journal(run), _journal(run).with_suffix(".lock")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            run.board.say(f"the run is whole, and its journal {error.filename} may go, but: {error.strerror}")
 
     def _pools(self, run: Run) -> tuple[list[Pool], dict[str, str]]:
         """The hosts for the stages without a GPU, then those for each target; why there are none for the others."""

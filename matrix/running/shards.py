@@ -6,6 +6,7 @@ Nothing is averaged: what two runs measured of one cell stands side by side, and
 from __future__ import annotations
 
 import collections
+import json
 import posixpath
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,11 @@ from matrix.errors import ExitCode, StorageError, UsageError
 from matrix.judging.decision import exit_code
 from matrix.judging.findings import REGRESSIONS
 from matrix.model import CPU, Stage
+from matrix.running.coverage import coverage_of
 from matrix.running.plan import GPU_STAGES
 from matrix.running.profiles import UNJUDGED
 from matrix.storage.addresses import public, reach
+from matrix.storage.runfolder import shortfall
 from matrix.storage.seal import NAME as SEAL
 from matrix.storage.seal import faults, read_seal
 from matrix.wording import by_target, listing, plural
@@ -76,7 +79,9 @@ class Shards:
     requests: Sequence[str]  # how they are not runs of one request
     properties: Sequence[Property]
     twice: Sequence[Twice]
+    cut_short: Mapping[str, str]  # run by run, where it did not come to its end: in words
     missing: Sequence[str]  # targets that were asked for and had no GPU in any run
+    lacking: Mapping[tuple[str, str], Sequence[str]]  # by target and stage: cells that no run judged there
 
     @property
     def disagreeing(self) -> Sequence[Twice]:
@@ -96,7 +101,9 @@ def shards_of(runs: Sequence[RunFolder]) -> Shards:
         requests=list(_requests(runs)),
         properties=list(_properties(runs)),
         twice=list(_twice(runs)),
+        cut_short={run.run_id: run.shortfall for run in runs if run.shortfall},
         missing=missing_targets(runs),
+        lacking=coverage_of(runs).by_target,
     )
 
 
@@ -115,22 +122,20 @@ def missing_targets(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def merged_exit(runs: Sequence[RunFolder]) -> ExitCode:
-    """The worst of all runs; what one run lacks and another one judged is no gap."""
-    judged = {(row.baseline, row.candidate, row.target, row.stage) for run in runs for row in run.verdicts if row.case}
-    codes = {exit_code([row for row in run.verdicts if not _filled(row, judged)]) for run in runs}
+    """The worst of all runs; what one run lacks is no gap where others judged every cell of it."""
+    coverage = coverage_of(runs)
+    codes = {exit_code([row for row in run.verdicts if not coverage.fills(row)]) for run in runs}
+    codes |= {ExitCode.INCOMPLETE for run in runs if run.shortfall}
     for code in (ExitCode.REGRESSED, ExitCode.INCOMPLETE):
         if code in codes:
             return code
     return ExitCode.CLEAN
 
 
-def _filled(row: VerdictRecord, judged: set[tuple[str, str, str, str]]) -> bool:
-    return row.reason_code == UNJUDGED and (row.baseline, row.candidate, row.target, row.stage) in judged
-
-
 def shards_text(shards: Shards) -> str:
     """For a terminal: what is to be known before figures of several hosts are read side by side."""
     lines = [f"{plural(len(shards.hosts), 'run')} of {listing(dict.fromkeys(shards.hosts.values()))}"]
+    lines += [f"{run_id}: {why}" for run_id, why in shards.cut_short.items()]
     lines += [f"not one request: {each}" for each in shards.requests]
     for each in shards.properties:
         if each.differs:
@@ -140,6 +145,8 @@ def shards_text(shards: Shards) -> str:
         apart = len(shards.disagreeing)
         lines.append(f"{plural(len(shards.twice), 'cell')} judged by several runs, {apart or 'none'} otherwise")
     lines += [f"no GPU of {listing(shards.missing)} in any run"] if shards.missing else []
+    for (target, stage), cells in shards.lacking.items():
+        lines.append(f"judged by no run on {target}: {stage} of {listing(cells, limit=3)}")
     return "\n".join(lines) + "\n"
 
 
@@ -278,6 +285,20 @@ def _fetched(files: pyarrow.fs.FileSystem, path: str, into: Path) -> Path:
     except (pa.ArrowException, OSError) as error:
         raise StorageError(f"{path} cannot be read: {error}", hint="the run was cut short, or its place is") from error
     return folder
+
+
+def caution(folder: Path) -> str:
+    """What is to be known of a run before it is read, in words: that it was cut short; mostly nothing."""
+    try:
+        meta = json.loads((folder / _META).read_bytes())
+        unfinished = shortfall(meta)
+    except (OSError, ValueError, AttributeError):
+        return ""  # who loads it says best what is wrong with it
+    if unfinished or (folder / SEAL).is_file():
+        return unfinished
+    return (
+        f"the run is not sealed: it was cut short at its very end, or {SEAL} is lost; what it holds cannot be verified"
+    )
 
 
 def require_untouched(folder: Path, named: object = "") -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 R = TypeVar("R", KernelRecord, DimensionRecord)
+COMPLETE = "complete"  # the state of a run that came to its end
 # Of run.json: what a value is and, of a list, what each entry has.
 _NEEDED: Mapping[str, tuple[type, frozenset[str]]] = {
     "run_id": (str, frozenset()),
@@ -65,6 +66,10 @@ class RunFolder:
         """The machine's name as the run recorded it, or the run's id where it recorded none."""
         named = dict(self.meta.get("host") or {}).get("name")
         return str(named or next((cell.host for cell in self.cells if cell.host), self.run_id))
+
+    @property
+    def shortfall(self) -> str:
+        return shortfall(self.meta)
 
     @cached_property
     def environments(self) -> dict[str, Mapping[str, Any]]:
@@ -108,6 +113,13 @@ class RunFolder:
         Raises :class:`StorageError` where it is not stored or damaged.
         """
         return Artifacts(self.path / "artifacts").get(digest).decode("utf-8", errors="replace")
+
+
+def shortfall(meta: Mapping[str, Any]) -> str:
+    """Why a run is not all that it was to be, in words; empty where it came to its end."""
+    state = str(meta.get("state", COMPLETE))
+    error = f": {meta['error']}" if meta.get("error") else ""
+    return "" if state == COMPLETE else f"the run did not come to its end, it is {state}{error}"
 
 
 def _by_cell(records: Iterable[R]) -> dict[str, list[R]]:

@@ -77,7 +77,8 @@ class Home:
             state, started = meta.get("state"), datetime.datetime.fromisoformat(meta["started_at"])
         except (AttributeError, KeyError, TypeError, ValueError):
             raise UsageError(f"{path} is damaged: it does not say when the run began", hint=_ANEW) from None
-        if state == "complete":
+        # Without its seal it was cut short at its very end, which is then done again.
+        if state == "complete" and (folder / SEAL).exists():
             raise UsageError(f"run {run_id} came to its end", hint=f"its report: {folder / 'report.html'}")
         return run_id, started, folder
 
