@@ -32,6 +32,16 @@ def test_markdown_decides_first_and_names_every_finding(run):
     assert r"column\_max\_tma: more exchange between threads<br>first change: TTGIR" in text
 
 
+def test_why_a_cell_failed_is_told_where_its_finding_is(run):
+    lines = summary_text(run).splitlines()
+    at = next(n for n, line in enumerate(lines) if "embedding_gather: aborts the compiler" in line)
+    assert lines[at + 1].strip() == "SIGABRT in the compile of _gather_kernel (make_llir)"
+    assert r"aborts the compiler<br>SIGABRT in the compile of \_gather\_kernel (make\_llir) |" in summary_markdown(run)
+    assert (
+        summary_markdown(run).count("no answer for 120 s on") == summary_markdown(run).count("no answer for 120 s") - 2
+    )
+
+
 def test_markdown_shows_a_hostile_name_as_text(run):
     text = summary_markdown(run)
     assert "<script>" not in text

@@ -17,6 +17,7 @@ from matrix.reporting.arm_table import arm_notes, arm_rows
 from matrix.reporting.dimension_table import dimension_rows, dimensions_equal
 from matrix.reporting.evidence_table import FactRow, fact_rows
 from matrix.reporting.memory_lines import LineRow, line_rows
+from matrix.reporting.said import cell_of
 from matrix.reporting.strips import Strips, strips
 from matrix.resources import kernels_folder, sample_folder
 from matrix.wording import by_target, unique
@@ -108,7 +109,7 @@ def _strips(lead: Sighting) -> Strips | None:
 
 def _evidence(sighting: Sighting, kernel: str) -> Evidence:
     run, verdict = sighting
-    cells = tuple(_cell(run, cell_id, verdict.stage) for cell_id in _cell_ids(sighting))
+    cells = tuple(cell_of(run, cell_id, verdict.stage) for cell_id in _cell_ids(sighting))
     pair = _kernels(sighting, kernel)
     changes = decode(verdict.detail)
     reasons = {change.reason_code: str(change.direction) for change in changes}
@@ -149,12 +150,6 @@ def _dimensions(run: RunFolder, cell_id: str) -> list[DimensionRecord]:
 
 def _cell_ids(sighting: Sighting) -> tuple[str, str]:
     return sighting.verdict.baseline_cell_id, sighting.verdict.candidate_cell_id
-
-
-def _cell(run: RunFolder, cell_id: str, stage: str) -> CellRecord | None:
-    """The cell at this stage; where it never got so far, at the stage that stopped it."""
-    stages = run.cells_by_id.get(cell_id, {})
-    return stages.get(stage) or next(iter(stages.values()), None)
 
 
 def _messages(cells: Sequence[CellRecord | None]) -> list[Message]:

@@ -10,6 +10,7 @@ from matrix.explaining.confounders import confounders_of
 from matrix.judging.groups import Section, group
 from matrix.reporting.gaps import gaps
 from matrix.reporting.headline import decisions, figures, reach, title
+from matrix.reporting.said import said
 from matrix.wording import LOOKS, plural
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _CHAINED = 200  # findings whose chains are looked at for what is broken
 # GitHub takes 65,536 characters in a comment (and a mebibyte in a step's summary).
 _MOST = 60_000
 _MOST_A_LINE = 1000
+_MOST_OF_A_REASON = 200
 _HALF = "\\&"  # a cut must not fall into an escape
 # By this a bot finds its own comment, to edit it instead of adding another.
 MARKER = "<!-- triton-matrix -->"
@@ -114,8 +116,8 @@ def _text_lines(run: RunFolder, groups: Sequence[Group], *, colour: bool) -> Ite
             word = _paint(f"{look.glyph} {look.word:<10}", look.tone, colour=colour)
             waived = f"  waived: {_line(found.finding.waived)}" if found.finding.waived else ""
             yield f"  {word}  {_line(found.title)}  [{found.where}]{waived}"
-            if whose := _whose(found):
-                yield f"  {'':<12}  {_line(whose)}"
+            for told_too in filter(None, (said(found), _whose(found))):
+                yield f"  {'':<12}  {_cut(_line(told_too))}"
         if len(told) > _ROWS:
             yield f"  and {len(told) - _ROWS} more in the report"
     yield reach([run])
@@ -139,7 +141,8 @@ def _table(heading: str, groups: Sequence[Group]) -> list[str]:
         look = LOOKS[found.finding.verdict]
         gap = found.finding.text if found.section is Section.UNDECIDED else ""
         waived = f"waived: {found.finding.waived}" if found.finding.waived else ""
-        notes = (found.finding.known or gap, waived, _whose(found))
+        told = "" if found.finding.known or said(found) in gap else _cut(said(found))
+        notes = (found.finding.known or gap, waived, told, _whose(found))
         why = "".join(f"<br>{_plain(note)}" for note in notes if note)
         cells = (
             f"{look.glyph} {look.word}",
@@ -166,6 +169,10 @@ def _not_tested(found: Sequence[Gap]) -> list[str]:
         cells = f" ({plural(len(gap.cells), 'cell')})" if gap.cells else ""
         lines.append(f"- {_plain(gap.what)}{cells}: {_plain(gap.why)}")
     return [*lines, f"- and {len(found) - _ROWS} more in the report"] if len(found) > _ROWS else lines
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_OF_A_REASON else f"{text[:_MOST_OF_A_REASON]}…"
 
 
 def _line(text: str) -> str:
