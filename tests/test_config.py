@@ -99,6 +99,11 @@ def test_an_unknown_name_says_what_there_is(stock):
     with pytest.raises(UsageError, match=r"no environment '3\.9\.1'.*3\.8\.0, 3\.9\.0") as caught:
         stock.environment("3.9.1")
     assert "did you mean 3.9.0?" in caught.value.hint
+    with pytest.raises(UsageError, match=r"no environment '3\.5\.0'") as caught:
+        stock.environment("3.5.0")
+    assert "did you mean 3.5.1 or 3.4.0?" in caught.value.hint
+    assert stock.environment("triton3.5.0-torch2.9.1").triton == "triton==3.5.0"
+    assert "such as triton3.5.0-torch2.9.1, or declare one in matrix.toml" in caught.value.hint
 
 
 def test_globs_and_lists_select(stock):

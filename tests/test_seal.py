@@ -44,6 +44,9 @@ def test_an_untouched_run_verifies_also_where_its_page_was_rendered_anew(run):
     done = verify(run)
     assert done.return_value == ExitCode.CLEAN
     assert read_seal(run).digest in done.output
+    named = verify(run / "run.json").exception
+    assert f"run.json is a file, and a run is a folder name the folder: {run}" in f"{named} {named.hint}"
+    assert str(verify(run / "nowhere").exception) == f"there is no run at {run / 'nowhere'}"
 
 
 def test_the_list_covers_every_table_and_every_artifact(run):

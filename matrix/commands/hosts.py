@@ -45,16 +45,16 @@ def doctor(with_gpu: bool, gpu_index: str | None, name: str | None, config_file:
 
 
 def _examine_gpus(wanted: str | None, name: str | None, configuration: Configuration, *, as_json: bool) -> int:
+    from matrix.gpus.devices import require_gpu
     from matrix.gpus.doctor import examine, interpreter, line
 
+    require_gpu()  # before an environment is built for it
     board = Board(quiet=as_json)
     where, seen = interpreter(name, configuration, project_root(), board), []
     for one in examine(where, wanted, board.say):
         seen.append(one)
         if not as_json:
             click.echo(line(one, colour=wants_colour()), nl=False)
-    if not seen:
-        raise UsageError("this host has no GPU that NVML knows and this process may use", hint="nvidia-smi shows them")
     if as_json:
         click.echo(json.dumps([one.data() for one in seen]))
     return ExitCode.CLEAN if all(one.proof.fit for one in seen) else ExitCode.INCOMPLETE

@@ -121,8 +121,10 @@ def verify(run_dir: Path, expected: str | None, as_json: bool) -> int:
     Pages are rendered from those files and not sealed themselves. Exit code 0 or, where anything is wrong, 3.
     """
     from matrix.reporting.show import rows
+    from matrix.storage.runfolder import require_folder
     from matrix.storage.seal import faults, read_seal
 
+    require_folder(run_dir)
     sealed = read_seal(run_dir)
     found = faults(run_dir, sealed, expected=(expected or "").strip().lower())
     if as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 
+from matrix.errors import UsageError
 from matrix.gpus.nvml import Nvml
 
 if TYPE_CHECKING:
@@ -28,6 +29,22 @@ def open_nvml() -> Nvml | None:
         return Nvml()
     except pynvml.NVMLError:
         return None
+
+
+def require_gpu() -> None:
+    """Raise :class:`UsageError`, with what is in the way, where this process has no GPU to measure on."""
+    nvml = open_nvml()
+    if nvml is None:
+        hint = (
+            "without one `triton-matrix doctor` says what can be run; a container needs `--gpus all` to see its host's"
+        )
+        raise UsageError("this host has no NVIDIA GPU with a driver: NVML does not open", hint=hint)
+    with nvml:
+        gpus = nvml.gpus()
+    if not visible_gpus(gpus):
+        left = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')} leaves this process none of them"
+        told = f"this host has {len(gpus)} GPUs, and {left}" if gpus else "NVML opens and knows no GPU"
+        raise UsageError(told, hint="`nvidia-smi -L` lists them")
 
 
 def usable(gpus: Sequence[Gpu], targets: Sequence[str], visible: str | None = None) -> list[Gpu]:

@@ -159,12 +159,7 @@ def find(environments: Sequence[Environment], name: str, *, folder: Path | None 
     """
     if found := _declared(environments, name) or _made_up(environments, name, folder):
         return found
-    known = [each.id for each in environments]
-    short = [each.triton_version for each in environments if each.triton_version]
-    close = difflib.get_close_matches(name, [*known, *short, *RULES], n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]}?" if close else "write triton<version>-torch<version> for any other pair"
-    listing = ", ".join(dict.fromkeys(short)) or "none"
-    raise UsageError(f"there is no environment {name!r}; declared are the Tritons {listing}", hint=hint)
+    raise _unknown(environments, name)
 
 
 def select(
@@ -192,6 +187,28 @@ def child_environment(environment: Environment, base: Mapping[str, str] | None =
     base = os.environ if base is None else base
     kept = {name: value for name, value in base.items() if name in _HARMLESS or not _STEERING.match(name)}
     return kept | {"PYTHONNOUSERSITE": "1"} | dict(environment.variables)
+
+
+def _unknown(environments: Sequence[Environment], name: str) -> UsageError:
+    short = list(dict.fromkeys(each.triton_version for each in environments if each.triton_version))
+    near = _neighbours(environments, name) if _is_version(name) else []
+    known = [*(each.id for each in environments), *short, *RULES]
+    close = [each.triton_version for each in near] or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {' or '.join(close)}?" if close else "write triton<version>-torch<version> for any other pair"
+    if near:
+        pair = f"triton{name}-torch{near[0].torch_version}"
+        hint += f" {name} itself needs a torch beside it: name a pair, such as {pair}, or declare one in matrix.toml"
+    listing = ", ".join(short) or "none"
+    return UsageError(f"there is no environment {name!r}; declared are the Tritons {listing}", hint=hint)
+
+
+def _neighbours(environments: Sequence[Environment], version: str) -> list[Environment]:
+    """The releases next to a version that is none of them: of its own minor version first, the older one first."""
+    ranked, wanted = releases(environments), Version(version)
+    older = [each for each in ranked if Version(each.triton_version) < wanted][-1:]
+    newer = [each for each in ranked if Version(each.triton_version) > wanted][:1]
+    same = wanted.release[:2]
+    return sorted([*older, *newer], key=lambda each: Version(each.triton_version).release[:2] != same)
 
 
 def _declared(environments: Sequence[Environment], name: str) -> Environment | None:

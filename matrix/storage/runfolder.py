@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from matrix.errors import StorageError
+from matrix.errors import StorageError, UsageError
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.thresholds import Thresholds
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, RoundRecord, VerdictRecord
@@ -134,6 +134,7 @@ def load(path: Path, *, judged: bool = True) -> RunFolder:
 
     Without its verdicts where it is not ``judged``, or is to be judged anew.
     """
+    require_folder(path)
     return RunFolder(
         path=path,
         meta=_meta(path / "run.json"),
@@ -143,6 +144,12 @@ def load(path: Path, *, judged: bool = True) -> RunFolder:
         dimensions=dimension_rows(path),
         timings=arm_rows(path),
     )
+
+
+def require_folder(path: Path) -> None:
+    """Raise :class:`UsageError` where a run's folder was meant and one of its files is named."""
+    if path.is_file():
+        raise UsageError(f"{path} is a file, and a run is a folder", hint=f"name the folder: {path.parent}")
 
 
 def load_all(paths: Sequence[Path], *, judged: bool = True) -> list[RunFolder]:

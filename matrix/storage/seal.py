@@ -66,6 +66,8 @@ def read_seal(folder: Path) -> Seal:
         files = json.loads(data)["files"]
         known = json.loads(data)["schema"] == _SCHEMA
     except FileNotFoundError as error:
+        if not folder.exists():
+            raise StorageError(f"there is no run at {folder}", hint="runs lie in .matrix/runs") from error
         hint = "the run did not finish, or an older triton-matrix made it: such a run cannot be verified"
         raise StorageError(f"{folder} is not sealed: it has no {NAME}", hint=hint) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
