@@ -6,7 +6,7 @@ a compiler that aborts fails one test. Without the flag nothing of this package 
 
 from __future__ import annotations
 
-import re
+import ast
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matrix.running.here import Here
     from matrix.running.plan import PlannedCell
 
-_CASE_FILE = re.compile(rb"^from matrix import .*\bCase\b", re.MULTILINE)
 _HERE = pytest.StashKey["Here"]()
 
 
@@ -33,13 +32,37 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     if not parent.config.getoption("matrix") or file_path.suffix != ".py":
         return None
-    return CaseFile.from_parent(parent, path=file_path) if _CASE_FILE.search(file_path.read_bytes()) else None
+    return CaseFile.from_parent(parent, path=file_path) if _is_case_file(file_path.read_bytes()) else None
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     here = config.stash.get(_HERE, None)
     if here is not None:
         here.close()
+
+
+def _is_case_file(text: bytes) -> bool:
+    """Whether it takes ``Case`` from this package, however the import is written; what does not parse may.
+
+    As a case file it then fails in its own words, where passing it by would be silent.
+    """
+    if b"matrix" not in text or b"Case" not in text:
+        return False
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return True
+    return any(_takes_case(node) for node in ast.walk(tree))
+
+
+def _takes_case(node: ast.AST) -> bool:
+    match node:
+        case ast.ImportFrom(module="matrix" | "matrix.case", names=names):
+            return any(alias.name in {"Case", "*"} for alias in names)
+        case ast.Attribute(value=ast.Name(id="matrix"), attr="Case"):
+            return True
+        case _:
+            return False
 
 
 def _here(config: pytest.Config) -> Here:

@@ -20,7 +20,10 @@ import os
 import torch
 import triton
 import triton.language as tl
-from matrix import Case, Expect
+from matrix import (
+    Case,
+    Expect,
+)
 
 
 @triton.jit
@@ -58,7 +61,7 @@ known = Case(
 def test_init_writes_what_runs_as_it_stands(project: Project) -> None:
     done = project.matrix("init")
     assert done.returncode == ExitCode.CLEAN, done.stderr
-    assert done.stdout.split() == ["matrix.toml", "matrix_cases/scale.py"]
+    assert done.stdout.split() == ["matrix.toml", "matrix_cases/double.py"]
     assert project.matrix("run", "--targets", "sm_90").returncode == ExitCode.CLEAN
     cells = pd.read_parquet(project.latest / "cells.parquet")
     assert set(cells.outcome) == {"passed"}
@@ -119,11 +122,12 @@ def test_pytest_checks_case_files_cell_by_cell(interpreter: list[str], project: 
     project.matrix("init")
     project.write("matrix.toml", 'pythonpath = ["src"]\n')
     project.write("src/sizes.py", "N = 200\n")
-    scale = project.root / "matrix_cases" / "scale.py"
-    scale.write_text(f"import sizes  # by matrix.toml's pythonpath\n{scale.read_text()}")
+    double = project.root / "matrix_cases" / "double.py"
+    double.write_text(f"import sizes  # by matrix.toml's pythonpath\n{double.read_text()}")
     project.write("matrix_cases/test_broken.py", ABORTING)
+    project.write("matrix_cases/helper.py", "N = 200  # a Case of no matrix: no case file\n")
     done = run(interpreter, "--matrix", "--matrix-targets", "sm_90", "-rA", "matrix_cases", cwd=project.root)
-    assert "scale.py::interpret/cpu/scale:n=1023,dtype=fp16,block=512" in done.stdout, done.stdout + done.stderr
+    assert "double.py::interpret/cpu/double:n=1023,dtype=fp16,block=512" in done.stdout, done.stdout + done.stderr
     told = {line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED", "XFAIL"))}
     assert "FAILED matrix_cases/test_broken.py::interpret/cpu/off_by_one" in told
     assert "FAILED matrix_cases/test_broken.py::compile/sm_90/dies" in told
