@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import recorded
 from ptx_kernel import ADDRESS, TID, evaluated, number, tensor
 
 from matrix.code.evidence import kernel_facts_batch
 from matrix.memory.control_flow import certain, natural_loops
+from matrix.memory.latencies import Latencies
 from matrix.memory.machine_code import MachineWork
 from matrix.memory.machine_code import machine_work as weighed
-from matrix.memory.schedule import Latencies, Slot, clocks, once, slots
+from matrix.memory.schedule import Slot, clocks, once, slots
 
 STRAIGHT = """
     S2R R0, SR_TID.X
@@ -41,7 +44,13 @@ LOOP = """
 """
 
 
-LATENCIES = Latencies(load=500, l1=40, shared=30, shuffle=25, other=20)
+LATENCIES = Latencies(
+    clocks={"l1": 40, "l2": 250, "dram": 500, "shared": 30, "shuffle": 25, "other": 20},
+    waiting=1.0,
+    by_load=(),
+    in_l2=0.0,
+    special_interval=8,
+)
 
 
 def machine_work(sass: str, executions: dict[str, float], warps: int) -> MachineWork | None:
@@ -101,22 +110,40 @@ def test_the_schedule_of_an_instruction() -> None:
 
 
 def test_one_warp_waits_for_what_it_loads() -> None:
-    opcodes = ["LDG", "IADD3", "FADD"]
+    arrivals = LATENCIES.arrivals(["LDG", "IADD3", "FADD"])
     schedule = slots(coded(2, sets=0) + coded(4) + coded(5, waits=1))
-    assert once(opcodes, schedule, range(3), LATENCIES) == 500 + 5
-    assert clocks(opcodes, schedule, range(3), LATENCIES) == 500 + 5  # round after round
+    assert once(schedule, arrivals, range(3)) == 500 + 5
+    assert clocks(schedule, arrivals, range(3)) == 500 + 5  # round after round
 
 
 def test_a_loop_that_loads_ahead_waits_only_for_the_rest() -> None:
     """The load of the round before is used before the next is issued: its latency less the arithmetic."""
-    opcodes = ["FADD", "LDG", *["FFMA"] * 50]
+    arrivals = LATENCIES.arrivals(["FADD", "LDG", *["FFMA"] * 50])
     schedule = slots(coded(4, waits=1) + coded(1, sets=0) + coded(4) * 50)
-    assert clocks(opcodes, schedule, range(52), LATENCIES) == 500 + 4
-    assert clocks(opcodes, schedule, range(2), LATENCIES) == 500 + 4
-    assert once(opcodes, schedule, range(52), LATENCIES) == 4 + 1 + 200
+    assert clocks(schedule, arrivals, range(52)) == 500 + 4
+    assert clocks(schedule, arrivals, range(2)) == 500 + 4
+    assert once(schedule, arrivals, range(52)) == 4 + 1 + 200
 
 
-def test_warps_and_waves_make_the_launch() -> None:
+def test_loads_that_are_waited_for_together_take_as_long_as_the_slowest() -> None:
+    """Four loads, one clock apart, of which each misses L1 once in two: all four hit once in sixteen."""
+    schedule = slots(coded(1, sets=0) * 4 + coded(1, waits=1))
+    opcodes = ["LDG"] * 4 + ["FADD"]
+    half = replace(LATENCIES, waiting=0.5).arrivals(opcodes)
+    slowest = [500 + 3, 500 + 2, 500 + 1, 500]  # by the last that misses
+    expected = sum(after / 2 ** (i + 1) for i, after in enumerate(slowest)) + (40 + 3) / 16
+    assert once(schedule, half, range(5)) == pytest.approx(expected + 1, abs=0.5)
+    last = replace(LATENCIES, by_load=(0, 0, 1, 0)).arrivals(opcodes)
+    assert once(schedule, last, range(5)) == 500 + 2 + 1
+
+
+def test_special_functions_arrive_no_faster_than_their_unit_makes_them() -> None:
+    arrivals = LATENCIES.arrivals(["MUFU"] * 10 + ["FADD"])
+    schedule = slots(coded(1, sets=0) * 10 + coded(1, waits=1))
+    assert once(schedule, arrivals, range(11)) == 9 * 8 + 20 + 1
+
+
+def test_warps_and_blocks_make_the_launch() -> None:
     body = TID + ADDRESS.format(stride=4) + "ld.global.b32 %r2, [%rd3];\nst.global.b32 [%rd3], %r2;"
     code = coded(1) * 2 + coded(1, sets=0) + coded(1, waits=1) + coded(1) * 6
     found = evaluated(body, sass=STRAIGHT, code=code, resident=2, grid=(1056,))

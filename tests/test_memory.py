@@ -10,12 +10,14 @@ import recorded
 from ptx_kernel import ADDRESS, TID, evaluated, ptx, tensor
 
 from matrix.memory import evidence, loops, machine
+from matrix.memory.accesses import Access, Kind, access_of
 from matrix.memory.banks import matrix_wavefronts, wavefronts
 from matrix.memory.evidence import memory_evidence
 from matrix.memory.launch import sample, spread_sample
 from matrix.memory.parsing import parse
 from matrix.memory.pipe import operand_bytes
 from matrix.memory.sectors import most_on_one_address, sectors
+from matrix.memory.tensormaps import host_map
 
 LANES = np.arange(32)
 OWN = 1  # a warp's own wavefront, whatever it does
@@ -86,6 +88,68 @@ def test_a_coalesced_load_and_a_strided_one() -> None:
     apart = evaluated(TID + ADDRESS.format(stride=64) + "ld.global.b32 %r2, [%rd3];")
     assert (wide.global_load_sectors, apart.global_load_sectors) == (4, 32)
     assert apart.global_sectors_ideal == 4
+
+
+OP_OF_WIDTH = {1: "b8", 2: "b16", 4: "b32", 8: "v2.b32", 16: "v4.b32", 32: "v8.b32"}
+
+
+@pytest.mark.parametrize("width", OP_OF_WIDTH)
+@pytest.mark.parametrize("stride", [1, 2, 3, 5, 8, 33])
+def test_sectors_of_any_width_and_stride(width: int, stride: int) -> None:
+    """Lanes so many elements apart: as many sectors as they touch, against those that the same bytes would fill."""
+    value = "{" + ", ".join(f"%r{10 + i}" for i in range(max(1, width // 4))) + "}"
+    body = TID + ADDRESS.format(stride=stride * width) + f"ld.global.{OP_OF_WIDTH[width]} {value}, [%rd3];"
+    found = evaluated(body)
+    touched = {byte // 32 for lane in range(32) for byte in range(lane * stride * width, lane * stride * width + width)}
+    assert (found.global_load_sectors, found.global_sectors_ideal) == (len(touched), width)
+    assert found.global_bytes_used == 32 * width
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+@pytest.mark.parametrize("pitch", [1, 2, 3, 4, 8, 16, 32, 33, 36])
+def test_wavefronts_of_any_width_and_pitch(width: int, pitch: int) -> None:
+    """Rows so many accesses apart, each lane in its own: the most that any bank has to give, group by group."""
+    value = "{" + ", ".join(f"%r{10 + i}" for i in range(width // 4)) + "}"
+    body = TID + f"mul.lo.s32 %r2, %r1, {pitch * width};\nld.shared.{OP_OF_WIDTH[width]} {value}, [%r2];"
+    lanes = 32 * 4 // width
+    words = [
+        [(lane * pitch * width // 4 + i) % 32 for lane in group for i in range(width // 4)]
+        for group in (range(start, start + lanes) for start in range(0, 32, lanes))
+    ]
+    assert evaluated(body).shared_wavefronts == OWN + sum(max(map(group.count, group)) for group in words)
+
+
+@pytest.mark.parametrize(("swizzle", "expected"), [("mov.b32 %r6, 0;", 32), ("shl.b32 %r6, %r4, 4;", 4)])
+def test_a_swizzle_spreads_a_column_over_the_banks(swizzle: str, expected: int) -> None:
+    """Eight rows of 128 bytes; each lane reads 16 bytes of column 0, moved by its row or not."""
+    body = TID + "and.b32 %r4, %r1, 7;\nshl.b32 %r5, %r1, 7;\n" + swizzle + "\nxor.b32 %r7, %r5, %r6;\n"
+    assert evaluated(body + "ld.shared.v4.b32 {%r10, %r11, %r12, %r13}, [%r7];").shared_wavefronts == OWN + expected
+
+
+@pytest.mark.parametrize("op", ["red.global.gpu.relaxed.add.u32 [%rd3], 1;", "atom.global.add.f32 %r5, [%rd3], %r4;"])
+@pytest.mark.parametrize(("stride", "lanes", "touched"), [(0, 32, 1), (4, 1, 4), (256, 1, 32)])
+def test_lanes_that_take_turns_on_one_address(op: str, stride: int, lanes: int, touched: int) -> None:
+    found = evaluated(TID + ADDRESS.format(stride=stride) + op)
+    assert (found.lanes_an_address, found.global_store_sectors) == (lanes, touched)
+    assert found.dram_read_bytes == 32 * touched  # L2 adds to what is there
+
+
+def test_the_tail_of_a_grid_is_its_last_block() -> None:
+    """1000 elements by 128 threads: seven whole blocks, and one with three warps and a quarter."""
+    block = "mov.u32 %r3, %ctaid.x;\nshl.b32 %r4, %r3, 7;\nadd.s32 %r5, %r4, %r1;\nsetp.lt.s32 %p1, %r5, %r9;\n"
+    body = TID + block + "mul.wide.s32 %rd2, %r5, 2;\nadd.s64 %rd3, %rd1, %rd2;\n@%p1 ld.global.b16 %rs1, [%rd3];"
+    found = evaluated(body, n=1000, grid=(8,), threads=128)
+    assert found.global_load_sectors * 8 == pytest.approx(63, abs=0.1)  # 62.5, and the rest of the last one
+    assert found.requests * 8 == 7 * 4 + 4
+
+
+def test_a_prefetch_touches_nothing_and_rows_are_gathered_one_by_one() -> None:
+    assert access_of("cp.async.bulk.prefetch.tensor.2d.L2.global.tile", 2) is None
+    gather = "cp.async.bulk.tensor.2d.tile::gather4.shared::cta.global.mbarrier::complete_tx::bytes"
+    assert access_of(gather, 3) == Access(Kind.BULK_LOAD, 0, (1,))
+    rows = host_map(2, [1000, 256], [1, 64])
+    assert rows.rows(0, [5, 17, 999, None]) == (4 * 128, 4 * 4, 4 * 128)
+    assert rows.rows(0, [5, 17, 999, 1000]) == (4 * 128, 3 * 4, 3 * 128)  # outside: filled, and never read
 
 
 def test_masked_lanes_are_not_counted() -> None:

@@ -58,6 +58,10 @@ REFERENCES: dict[str, tuple[Reference, str]] = {
     "mul.wide.u32": (lambda a, b: u32(a) * u32(b), "ii"),
     "mad.lo.s32": (lambda a, b, c: a * b + c, "iii"),
     "mad.wide.s32": (lambda a, b, c: a * b + c, "iil"),
+    "mul.hi.u16": (lambda a, b: (a & MASK[16]) * (b & MASK[16]) >> 16, "hh"),
+    "mul.hi.s16": (lambda a, b: a * b >> 16, "hh"),
+    "mul.wide.u16": (lambda a, b: (a & MASK[16]) * (b & MASK[16]), "hh"),
+    "add.s16": (lambda a, b: a + b, "hh"),
     "div.s32": (divided, "ij"),
     "rem.s32": (lambda a, b: a - divided(a, b) * b, "ij"),
     "div.u32": (lambda a, b: u32(a) // u32(b), "ij"),
@@ -70,6 +74,12 @@ REFERENCES: dict[str, tuple[Reference, str]] = {
     "shr.s32": (lambda a, b: a >> b, "ic"),
     "shr.b32": (lambda a, b: u32(a) >> b, "ic"),
     "shl.b64": (lambda a, b: a << b if b < 64 else 0, "lc"),
+    "shl.b16": (lambda a, b: a << b if b < 16 else 0, "hc"),
+    "shr.s16": (lambda a, b: a >> b, "hc"),
+    "shr.u64": (lambda a, b: (a & MASK[64]) >> b, "lc"),
+    "abs.s32": (abs, "i"),
+    "neg.s64": (lambda a: -a, "l"),
+    "bfe.u64": (lambda a, b, c: field(a, b, c, bits=64, sign=False), "ldd"),
     "bfe.u32": (lambda a, b, c: field(a, b, c, bits=32, sign=False), "icc"),
     "bfe.s32": (lambda a, b, c: field(a, b, c, bits=32, sign=True), "idd"),
     "bfi.b32": (
@@ -81,10 +91,16 @@ REFERENCES: dict[str, tuple[Reference, str]] = {
     "shf.l.wrap.b32": (lambda a, b, c: (u32(b) << 32 | u32(a)) << (c & 31) >> 32, "iic"),
     "shf.r.clamp.b32": (lambda a, b, c: (u32(b) << 32 | u32(a)) >> min(c, 32), "iic"),
     "popc.b32": (lambda a: u32(a).bit_count(), "i"),
+    "popc.b64": (lambda a: (a & MASK[64]).bit_count(), "l"),
     "clz.b32": (lambda a: 32 - u32(a).bit_length(), "i"),
+    "clz.b64": (lambda a: 64 - (a & MASK[64]).bit_length(), "l"),
+    "brev.b32": (lambda a: int(f"{u32(a):032b}"[::-1], 2), "i"),
+    "brev.b64": (lambda a: int(f"{a & MASK[64]:064b}"[::-1], 2), "l"),
     "cvt.s64.s32": (lambda a: a, "i"),
     "cvt.u64.u32": (u32, "i"),
     "cvt.u32.u64": (lambda a: a, "l"),
+    "cvt.u8.u32": (lambda a: a & 0xFF, "i"),  # no register holds a byte: it is extended
+    "cvt.s32.s8": (lambda a: (a & 0xFF) - ((a & 0x80) << 1), "h"),
     "setp.lt.u32": (lambda a, b: u32(a) < u32(b), "ii"),
     "setp.ge.s64": (lambda a, b: a >= b, "ll"),
     "selp.b32": (lambda a, b, p: a if p else b, "iip"),
@@ -96,6 +112,8 @@ def drawn(kind: str, dice: random.Random) -> int:  # noqa: PLR0911 - a table
     match kind:
         case "i":
             return signed(dice.choice([dice.getrandbits(32), dice.getrandbits(6), -1, 0, 1 << 31]), 32)
+        case "h":
+            return signed(dice.choice([dice.getrandbits(16), -1, 1 << 15]), 16)
         case "j":
             return signed(dice.getrandbits(dice.choice([3, 31])) * dice.choice([-1, 1]) or 1, 32)
         case "l":
@@ -120,7 +138,7 @@ def test_as_python_computes_it(op: str) -> None:
     for _ in range(200):
         values = [drawn(kind, dice) for kind in kinds]
         registers = [
-            constant(v, np.int64 if k == "l" else np.bool_ if k == "p" else np.int32)
+            constant(v, {"l": np.int64, "p": np.bool_, "h": np.int16}.get(k, np.int32))
             for v, k in zip(values, kinds, strict=True)
         ]
         read = [*types, *(types[-1:] * (len(registers) - len(types)))]
@@ -132,7 +150,7 @@ def test_as_python_computes_it(op: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "op", ["add.f32", "cvt.rn.f32.s32", "fma.rn.f32", "setp.lt.f32", "setp.lt.and.s32", "cvt.sat.s8.s32"]
+    "op", ["add.f32", "cvt.rn.f32.s32", "fma.rn.f32", "setp.lt.f32", "setp.lt.and.s32", "cvt.sat.s8.s32", "add.sat.s32"]
 )
 def test_what_is_not_evaluated_is_unknown(op: str) -> None:
     assert operation(op) is None

@@ -46,6 +46,36 @@ def test_torch_and_numpy_make_the_same_words(interpreter: Path) -> None:
     assert run(interpreter, compared('["cpu"]', "[philox.words, philox.by_torch]")) == "same"
 
 
+DRAWN = """
+import torch
+from matrix.memory.drawn import Drawn
+from matrix.worker.inputs import Blank, Make
+import numpy as np
+made, blank = Make("case:n=1"), Blank("case:n=1")
+def inputs(make):
+    yield make.normal((3, 5), "fp16")
+    yield make.integers((7, 11), -5, 1 << 40)
+    yield make.permutation(9)
+    yield make.integers((100,), 0, 256, "uint8")
+    yield make.integers((4,), 0, 9, "fp32")
+    yield make.uniform((2,), "bf16")
+    yield make.zeros((3,), "int32")
+    yield make.integers((33,), -(2**31), 2**31, "int32")
+compared = 0
+for real, hollow in zip(inputs(made), inputs(blank)):
+    assert (real.shape, real.dtype) == (hollow.shape, hollow.dtype)
+    told = blank.drawn.get(hollow.untyped_storage().data_ptr())
+    if told:
+        assert Drawn.of(told).at(np.arange(real.numel())).tolist() == real.flatten().tolist()
+        compared += 1
+print(compared)
+"""
+
+
+def test_the_evaluator_draws_the_integers_that_the_input_generator_makes(interpreter: Path) -> None:
+    assert run(interpreter, DRAWN) == "3"
+
+
 def test_a_gpu_makes_the_same_words(interpreter: Path) -> None:
     if run(interpreter, "import torch; print(torch.cuda.is_available())") != "True":
         pytest.skip("only a GPU shows it")

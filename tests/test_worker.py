@@ -147,6 +147,48 @@ def test_every_configuration_of_an_autotuned_kernel_is_compiled(newest: BuiltEnv
     assert [part["kernels"][0]["num_warps"] for part in parts] == [1, 4]
 
 
+GATHER = """
+import torch, triton, triton.language as tl
+from matrix import Case
+
+@triton.jit
+def gather(ids, table, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(table + tl.load(ids + i)))
+
+def run(ids, changed, table):
+    changed[0] = 3
+    out = torch.empty(64, dtype=table.dtype, device=table.device)
+    for index in (ids.view(-1), changed, ids):
+        gather[(1,)](index, table, out, BLOCK=64)
+    return out
+
+def inputs(make, p):
+    return [make.integers((8, 8), 0, p.n), make.integers((64,), 0, p.n), make.normal((p.n,), "fp32")]
+
+case = Case(name="c", run=run, reference=None, inputs=inputs, compile=[{"n": 1000}])
+"""
+
+
+def test_integers_are_the_case_s_own_until_something_may_have_changed_them(
+    newest: BuiltEnvironment, tmp_path: Path
+) -> None:
+    path = tmp_path / "c.py"
+    path.write_text(GATHER)
+    with worker(newest, "compile", tmp_path, "sm_90") as process:
+        (part,) = ask(process, "compile", path)
+    first, changed, again = ({a["name"]: a for a in kernel["arguments"]} for kernel in part["kernels"])
+    assert {name: first["ids"]["drawn"][name] for name in ("low", "high", "count", "dtype")} == {
+        "low": 0,
+        "high": 1000,
+        "count": 64,
+        "dtype": "int64",
+    }
+    assert "drawn" not in first["table"]
+    assert "drawn" not in changed["ids"]  # torch wrote an element
+    assert "drawn" not in again["ids"]  # the first launch had it: it may have written there
+
+
 def test_a_run_without_a_launch_is_not_launched(newest: BuiltEnvironment, tmp_path: Path) -> None:
     path = case_file(tmp_path)
     with worker(newest, "compile", tmp_path, "sm_90") as process:

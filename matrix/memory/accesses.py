@@ -64,6 +64,8 @@ def access_of(op: str, operands: int) -> Access | None:  # noqa: C901, PLR0911 -
             return Access(Kind.STMATRIX, 16 * _matrices(op), (0,))
         case "tensormap":
             return Access(Kind.TENSORMAP, 0, tuple(range(operands)))
+        case "cp" if "prefetch" in parts:
+            return None  # into L2: who reads it then is counted
         case "cp" if "tensor" in parts:
             load = parts.index("global") > next(i for i, part in enumerate(parts) if part.startswith("shared"))
             return Access(Kind.BULK_LOAD, 0, (1,)) if load else Access(Kind.BULK_STORE, 0, (0,))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matrix.memory.accesses import Access, Kind
 from matrix.memory.liveness import carried
 from matrix.memory.loops import Exit, Loop
 from matrix.memory.operations import Array, dtype_of, operation
@@ -16,6 +15,7 @@ from matrix.memory.slices import needed, spans
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from matrix.memory.accesses import Access
     from matrix.memory.parsing import Instruction, Program
 
 _ENDS = ("bra", "ret", "exit", "trap")
@@ -63,7 +63,6 @@ class Prepared:
     blocks: dict[int, Block]
     loops: dict[int, Loop]  # by the place of their first instruction
     merged: frozenset[str]  # registers with several writers: where paths join, they carry what one path chose
-    loads_decide: bool  # whether something read from shared memory reaches an address
 
 
 def prepare(program: Program, symbols: dict[str, int]) -> Prepared:
@@ -81,13 +80,7 @@ def prepare(program: Program, symbols: dict[str, int]) -> Prepared:
         blocks=blocks,
         loops=_loops(program, blocks, wanted, writers, symbols),
         merged=merged,
-        loads_decide=any(_reads_shared(program.instructions[index]) for index in wanted),
     )
-
-
-def _reads_shared(instruction: Instruction) -> bool:
-    access = instruction.access
-    return access is not None and access.kind in (Kind.SHARED_LOAD, Kind.LDMATRIX)
 
 
 def _block(program: Program, start: int, end: int, wanted: set[int], symbols: dict[str, int]) -> Block:

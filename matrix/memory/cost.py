@@ -1,9 +1,9 @@
 """How long a launch keeps each part of the GPU busy, at the least: which part bounds it, and an estimate.
 
 Each resource's time is its work over the documented rate (``data/rates.toml``), and that of waiting what one warp
-takes for itself, in waves of blocks; the longest is the floor that no schedule can beat. Resources overlap in part,
-so the estimate that two environments are compared by is the root of the sum of squares: what it comes to against an
-H200's clock is in docs/memory.md.
+takes for itself, as many blocks at a time as an SM holds; the longest is the floor that no schedule can beat. Resources
+overlap in part, so the estimate that two environments are compared by is the root of the sum of squares: what it comes
+to against an H200's clock is in docs/memory.md.
 """
 
 from __future__ import annotations
@@ -86,8 +86,10 @@ def busy_us(work: Work, target: str) -> dict[str, float]:
         "descriptors": blocks * work.descriptors * rates.descriptor_clocks,
         "l2": work.blocks * work.sectors * SECTOR_BYTES / rates.l2_bytes_per_clock,
     }
-    if work.resident:  # a warp may not be hidden by others: each wave of blocks takes as long as one
-        clocks["latency"] = math.ceil(work.blocks / (count * work.resident)) * work.warp_clocks
+    if work.resident:
+        # A warp may not be hidden by others. An SM begins a block when one ends, and they do not end together: so many
+        # at a time, and no time for waves to fill up, is the least that blocks of that length can take.
+        clocks["latency"] = max(1.0, blocks / work.resident) * work.warp_clocks
     times = {name: count / rates.clock_hz * _MICRO for name, count in clocks.items()}
     times["dram"] = work.dram_bytes / rates.dram_bytes_per_s * _MICRO
     return {name: round(time, 3) for name, time in times.items() if time > 0}
@@ -127,6 +129,12 @@ def latency_clocks(target: str) -> Mapping[str, float]:
     rates = _rates()
     found = rates.get(target)
     return (found and found.latency_clocks) or rates["sm_90"].latency_clocks
+
+
+def special_interval(target: str) -> float:
+    """Clocks from one warp's special function to its next: each scheduler has its own unit."""
+    rates = _rates().get(target) or _rates()["sm_90"]
+    return WARP * rates.issue_per_clock / rates.special_per_clock
 
 
 def multiprocessors(target: str) -> int | None:

@@ -23,23 +23,24 @@ from matrix.code.occupancy import UnknownTargetError, target_limits
 from matrix.memory import anchors
 from matrix.memory.accesses import Kind
 from matrix.memory.blocks import prepare
-from matrix.memory.cost import Work, busy_us, latency_clocks, multiprocessors
+from matrix.memory.cost import Work, busy_us, latency_clocks, multiprocessors, special_interval
 from matrix.memory.executed import executed, runs, tcgen05_work
 from matrix.memory.figures import instruction_figures
+from matrix.memory.latencies import Latencies
 from matrix.memory.launch import parameters, sample, spread_sample, tensor_bytes
 from matrix.memory.machine import Machine
 from matrix.memory.machine_code import machine_work
 from matrix.memory.parsing import parse
 from matrix.memory.pipe import add_passes, writers_of
 from matrix.memory.reuse import L1, reuse
-from matrix.memory.schedule import Latencies, load_latency
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from matrix.memory.blocks import Prepared
     from matrix.memory.executed import Executed
     from matrix.memory.figures import InstructionFigures
-    from matrix.memory.launch import Sample
+    from matrix.memory.launch import Parameters, Sample
     from matrix.memory.log import Log
     from matrix.memory.reuse import Reuse
 
@@ -120,9 +121,11 @@ def memory_evidence(
     fetched = found.reuse.fetched(cache)
     bulk = _sum(found.figures, "sectors", {Kind.BULK_LOAD})
     stores = _sum(found.figures, "sectors", _STORES)
-    read = found.once(bulk) + sum(found.once(count, number) for number, count in fetched.items())
-    read = min(read, found.footprint)
-    latencies = _latencies(target, found.reuse.waiting(cache), found.in_l2(sum(fetched.values()) + bulk, read))
+    loaded = found.once(bulk) + sum(found.once(count, number) for number, count in fetched.items())
+    loaded = min(loaded, found.footprint)
+    # L2 adds to what is there: an atomic reads, too.
+    read = min(loaded + found.once(_sum(found.figures, "sectors", {Kind.GLOBAL_ATOMIC})), found.footprint)
+    latencies = _latencies(target, found, cache, found.in_l2(sum(fetched.values()) + bulk, loaded))
     warps = found.threads // WARP
     machine = machine_work(compiled.sass, compiled.code, found.anchors, warps, latencies) if compiled.sass else None
     work = Work(
@@ -152,15 +155,14 @@ def memory_evidence(
     )
 
 
-def _latencies(target: str, waiting: float, in_l2: float) -> Latencies:
-    """Of a global load the mean, by the share that waits for L2, and the share of that which L2 has."""
-    levels = latency_clocks(target)
+def _latencies(target: str, found: _Evaluated, cache: L1, in_l2: float) -> Latencies:
+    waiting, by_load = found.reuse.waiting(cache)
     return Latencies(
-        load=load_latency(levels, 1 - waiting, in_l2),
-        l1=levels["l1"],
-        shared=levels["shared"],
-        shuffle=levels["shuffle"],
-        other=levels["other"],
+        clocks=latency_clocks(target),
+        waiting=waiting,
+        by_load=[by_load.get(place, waiting) for place in found.loads],
+        in_l2=in_l2,
+        special_interval=special_interval(target),
     )
 
 
@@ -197,6 +199,7 @@ class _Evaluated:
     anchors: Mapping[str, float]
     sample: Sample
     threads: int
+    loads: Sequence[int]  # places of the PTX's loads of global memory
     storage_bytes: Mapping[int, int]
     footprint: float  # bytes of all tensors
     note: str
@@ -223,12 +226,10 @@ def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signa
     known = parameters(program, arguments, signature or _signature(arguments))
     with np.errstate(all="ignore"):
         prepared = prepare(program, known.symbols)
-        blocks = sample(grid)
-        widens = blocks.total > len(blocks.blocks)
-        log = Machine(prepared, known, blocks, grid, block).run(until_blocks_part=widens)
-        if log.blocks_part and widens:
-            blocks = spread_sample(grid)
-            log = Machine(prepared, known, blocks, grid, block).run()
+        log, blocks = _ran(prepared, known, grid, block)
+        if known.drawn and log.may_write(known.drawn.keys()):
+            known.drawn.clear()  # what the kernel writes is not what was drawn
+            log, blocks = _ran(prepared, known, grid, block)
         by_place = instruction_figures(log, blocks, block)
         asked = reuse(log.touches, by_place, blocks, block)
     ran = runs(log, {start: part.end for start, part in prepared.blocks.items()}, blocks)
@@ -243,10 +244,22 @@ def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signa
         done=executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx))),
         sample=blocks,
         threads=block,
+        loads=[i.index for i in program.instructions if i.access is not None and i.access.kind is Kind.GLOBAL_LOAD],
         storage_bytes=known.storage_bytes,
         footprint=float(sum(tensor_bytes(one) for one in arguments if one.get("kind") in ("tensor", "descriptor"))),
         note=_note(log),
     )
+
+
+def _ran(prepared: Prepared, known: Parameters, grid: tuple[int, int, int], threads: int) -> tuple[Log, Sample]:
+    """Three blocks, or more where blocks take ways of their own."""
+    blocks = sample(grid)
+    widens = blocks.total > len(blocks.blocks)
+    log = Machine(prepared, known, blocks, grid, threads).run(until_blocks_part=widens)
+    if log.blocks_part and widens:
+        blocks = spread_sample(grid)
+        log = Machine(prepared, known, blocks, grid, threads).run()
+    return log, blocks
 
 
 def _evidence(found: _Evaluated, work: Work, fetched: float) -> MemoryEvidence:

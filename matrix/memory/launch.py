@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from matrix.memory.blocks import constant
+from matrix.memory.drawn import Drawn
 from matrix.memory.tensormaps import TensorMap, host_map
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Parameters:
     symbols: dict[str, int] = field(default_factory=dict)
     maps: dict[int, TensorMap] = field(default_factory=dict)
     storage_bytes: dict[int, int] = field(default_factory=dict)  # by number: address over BASE
+    drawn: dict[int, Drawn] = field(default_factory=dict)  # likewise
 
 
 def parameters(program: Program, arguments: Sequence[Mapping[str, object]], signature: Mapping[str, str]) -> Parameters:
@@ -105,6 +107,11 @@ def parameters(program: Program, arguments: Sequence[Mapping[str, object]], sign
             parameter = left.pop(0)
             found.values[parameter[0]] = _value(argument, kind, parameter[1], storages)
     found.storage_bytes = _storage_bytes(arguments, storages)
+    found.drawn = {
+        storages[argument["storage"]] // BASE: Drawn.of(told)
+        for argument in arguments
+        if isinstance(told := argument.get("drawn"), dict) and argument.get("storage") in storages
+    }
     for number, (name, kind, _) in enumerate(left):
         # Scratch memory, global and for the profiler: pointers of the launcher's.
         found.values[name] = constant((len(storages) + number + 1) * BASE, np.int64) if kind.endswith("64") else None

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from matrix.memory.accesses import Kind
+from matrix.memory.launch import BASE
+
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from matrix.memory.accesses import Access
     from matrix.memory.operations import Array
     from matrix.memory.parsing import Instruction
+
+
+_STORES = {Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.BULK_STORE}
 
 
 @dataclass(slots=True)
@@ -47,6 +55,11 @@ class Log:
     unknown_branches: int = 0
     blocks_part: bool = False  # a branch depends on the block
     cut: bool = False
+
+    def may_write(self, storages: AbstractSet[int]) -> bool:
+        """Whether a store may have gone to one of these, by number; one whose address is unknown may go anywhere."""
+        stored = [touch.address for touch in self.touches if touch.access.kind in _STORES]
+        return any(address is None or not storages.isdisjoint((address // BASE).flat) for address in stored)
 
     def mark(self) -> tuple[int, int]:
         return len(self.touches), len(self.visits)

@@ -1,8 +1,9 @@
 """The evaluator: a block's threads through its integer code, all lanes of all sampled blocks at once.
 
 Lanes that part at a branch run one path after the other, lowest address first, and join where paths meet, as
-the hardware's do. Loaded and floating-point values are unknown, and what depends on them is unknown too:
-None, never a guess. Barriers order nothing here, because no evaluated value comes through memory.
+the hardware's do. Floating-point values are unknown, and so are loaded ones but for a case's own integers
+(:mod:`matrix.memory.drawn`); what depends on them is unknown too: None, never a guess. Barriers order nothing here,
+because no evaluated value comes through memory that the kernel writes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from matrix.memory.accesses import Kind
+from matrix.memory.launch import BASE
 from matrix.memory.log import Log, Touch, Visit
 from matrix.memory.loops import History, jump
 from matrix.memory.operations import Array, Value, as_type, stored
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 # Steps after which an evaluation is cut off: about 0.3 s on one core.
 BUDGET = 40_000
+_BY_ROWS = ("tile::gather4", "tile::scatter4")  # a column, and four rows that need not lie together
 _UNSET = object()
 _TRUE: Array = np.ones((1, 1), np.bool_)
 
@@ -173,6 +176,8 @@ class Machine:
     def _results(self, step: Step, active: Value) -> tuple[Value, ...]:
         if step.special:
             return self._special(step, active)
+        if step.access is not None:
+            return self._loaded(step, active)
         if step.function is None:
             return (None,) * len(step.results)
         return (self._computed(step),)
@@ -209,6 +214,21 @@ class Machine:
         name, offset = step.instruction.address(1)
         value = self._parameters.values.get(name) if not offset and len(step.results) == 1 else None
         return (value,) * len(step.results)
+
+    def _loaded(self, step: Step, active: Value) -> tuple[Value, ...]:
+        """Unknown but where all lanes read one tensor whose integers can be drawn again."""
+        unknown = (None,) * len(step.results)
+        is_load = step.access is not None and step.access.kind is Kind.GLOBAL_LOAD
+        address = self._address(step, 0) if is_load and self._parameters.drawn else None
+        if address is None or (active is not None and not active.any()):
+            return unknown
+        lanes = _TRUE if active is None else active
+        storages = address // BASE
+        number = int(np.broadcast_to(storages, self._shape)[np.broadcast_to(lanes, self._shape)][0])
+        drawn = self._parameters.drawn.get(number)
+        if drawn is None or bool((lanes & (storages != number)).any()):
+            return unknown
+        return drawn.loaded(address - number * BASE, lanes, step.instruction.op, step.results)
 
     def _packed(self, step: Step) -> tuple[Value, ...]:
         """``mov`` between one register and its parts."""
@@ -289,6 +309,8 @@ class Machine:
             return None
         names = [part.strip() for part in rest.strip(" {}").split(",")]
         coordinates = [self._lane(self._read(self._coordinate(part)), step) for part in names]
+        if any(mode in step.instruction.op for mode in _BY_ROWS):
+            return described.rows(coordinates[0], coordinates[1:])
         return described.extent(coordinates)
 
     @staticmethod

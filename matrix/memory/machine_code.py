@@ -5,8 +5,6 @@ each is gone through follows from the anchors (:mod:`matrix.memory.anchors`): th
 PTX, so the weights of the loops are the non-negative ones that come nearest to them; code outside of loops is run once
 by every warp, or where a branch may pass it by as often as its anchors say. Where no weights fit, the machine code says
 nothing (None).
-
-Which pipe executes what: Nsight Compute's documentation, "Metrics Reference", "Pipelines".
 """
 
 from __future__ import annotations
@@ -20,32 +18,21 @@ from scipy.optimize import nnls
 
 from matrix.memory.anchors import of_opcode
 from matrix.memory.control_flow import certain, natural_loops
+from matrix.memory.pipes import Pipe, pipe_of
 from matrix.memory.schedule import clocks, once, slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from matrix.memory.latencies import Latencies
     from matrix.memory.operations import Array
-    from matrix.memory.schedule import Latencies, Slot
+    from matrix.memory.schedule import Arrival, Slot
 
 _LINE = re.compile(r"^\s+(@!?\w+\s+)?([A-Z][A-Z0-9_]*)((?:\.\w+)*)(.*)$")
 _TARGET = re.compile(r"^\s*(.*?)\s*`?\(?(\.L\w+)")
 _ENDS = ("EXIT", "RET", "BPT")
 _WIDTH = re.compile(r"\.(64|128)\b")
 _MISFIT = 0.1  # share of all anchors' executions that weights may leave unexplained
-# ALU: "most bit manipulation and logic instructions", integers but for multiplications, comparisons and selections.
-_ALU = (
-    *("ISETP", "FSETP", "LOP3", "PLOP3", "IADD", "IADD3", "VIADD", "SHF", "SEL", "FSEL", "LEA", "PRMT", "SGXT", "IABS"),
-    *("FMNMX", "FMNMX3", "IMNMX", "VIMNMX", "HMNMX2", "F2FP", "I2FP", "MOV", "BMSK", "VOTE", "P2R", "R2P", "CS2R"),
-)
-# FMA: "most FP32 arithmetic", integer multiplications, and 16-bit floats since the A10's generation.
-_FMA = (
-    *("FMUL", "FFMA", "FADD", "FMUL2", "FFMA2", "FADD2", "FHADD", "FSWZADD", "IMAD", "IMUL", "IDP"),
-    *("HADD2", "HMUL2", "HFMA2"),
-)
-# XU: transcendentals, conversions of types, and counts of bits.
-_XU = ("MUFU", "F2F", "F2I", "I2F", "FRND", "POPC", "FLO", "BREV")
-_PIPES = {**dict.fromkeys(_ALU, "alu"), **dict.fromkeys(_FMA, "fma"), **dict.fromkeys(_XU, "special")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,27 +60,25 @@ def machine_work(
         return None
     often = weights[where]
     opcodes = [one.opcode for one in code]
-    pipes = np.array([_PIPES.get(opcode, "") for opcode in opcodes])
+    pipes = np.array([pipe_of(opcode) for opcode in opcodes])
     return MachineWork(
         instructions=float(often[[opcode != "NOP" for opcode in opcodes]].sum()),
-        alu=float(often[pipes == "alu"].sum()),
-        fma=float(often[pipes == "fma"].sum()),
-        special=float(often[pipes == "special"].sum()),
+        alu=float(often[pipes == Pipe.ALU].sum()),
+        fma=float(often[pipes == Pipe.FMA].sum()),
+        special=float(often[pipes == Pipe.SPECIAL].sum()),
         local_sectors=float(often @ np.array([_local_sectors(one) for one in code])),
-        warp_clocks=_clocks(opcodes, slots(code_bytes), where, weights / warps, latencies),
+        warp_clocks=_clocks(slots(code_bytes), latencies.arrivals(opcodes), where, weights / warps),
     )
 
 
-def _clocks(
-    opcodes: Sequence[str], schedule: Sequence[Slot], where: Array, passes: Array, latencies: Latencies
-) -> float:
+def _clocks(schedule: Sequence[Slot], arrivals: Sequence[Arrival], where: Array, passes: Array) -> float:
     """All of a warp's passes through each loop's own code, and through the code outside of loops."""
-    if len(schedule) < len(opcodes):
+    if len(schedule) < len(arrivals):
         return 0.0
     parts = [np.flatnonzero(where == number).tolist() for number in range(len(passes))]
     *loops, aside, straight = zip(parts, passes, strict=True)
-    total = sum(clocks(opcodes, schedule, part, latencies) * often for part, often in loops)
-    return float(total + sum(once(opcodes, schedule, part, latencies) * often for part, often in (aside, straight)))
+    total = sum(clocks(schedule, arrivals, part) * often for part, often in loops)
+    return float(total + sum(once(schedule, arrivals, part) * often for part, often in (aside, straight)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def operation(op: str) -> tuple[Callable[..., Array], tuple[type, ...]] | None:
         return _conversion(parts)
     if name in ("cvta", "mov"):
         return (lambda a: a, (kind,)) if kind else None
-    if kind is None:
+    if kind is None or "sat" in parts:
         return None
     builder = _BUILDERS.get(name)
     return builder(parts, kind) if builder else None
@@ -88,7 +88,7 @@ def _multiplied(parts: list[str], kind: type) -> tuple[Callable[..., Array], tup
         wide = _wide(kind)
         return lambda a, b: a.astype(wide) * b, (kind,)
     if mode == "hi":
-        return (_high32 if np.dtype(kind).itemsize == 4 else _high64), (kind,)
+        return (high64 if np.dtype(kind).itemsize == 8 else _high), (kind,)
     return np.multiply, (kind,)
 
 
@@ -101,12 +101,12 @@ def _multiplied_and_added(parts: list[str], kind: type) -> tuple[Callable[..., A
     return lambda a, b, c: function(a, b) + c, (kind, kind, last)
 
 
-def _high32(a: Array, b: Array) -> Array:
+def _high(a: Array, b: Array) -> Array:
     wide = _wide(a.dtype.type)
-    return ((a.astype(wide) * b.astype(wide)) >> wide(32)).astype(a.dtype)
+    return ((a.astype(wide) * b.astype(wide)) >> wide(8 * a.dtype.itemsize)).astype(a.dtype)
 
 
-def _high64(a: Array, b: Array) -> Array:
+def high64(a: Array, b: Array) -> Array:
     """Upper half of a 64-bit product, through 32-bit limbs."""
     unsigned_a, unsigned_b = a.view(np.uint64), b.view(np.uint64)
     low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -228,17 +228,25 @@ def _counted(a: Array) -> Array:
 
 def _leading_zeros(a: Array) -> Array:
     bits = a.dtype.itemsize * 8
-    value = a.view(_UNSIGNED[bits]).astype(np.float64)
-    length = np.where(value > 0, np.floor(np.log2(np.maximum(value, 1))) + 1, 0)
-    return (bits - length).astype(np.int32)
+    value = a.view(_UNSIGNED[bits])
+    for shift in (1, 2, 4, 8, 16, 32):
+        if shift < bits:
+            value = value | (value >> value.dtype.type(shift))
+    return np.int32(bits) - _counted(value)
+
+
+def _reversed(a: Array) -> Array:
+    unsigned = np.ascontiguousarray(a)[..., None].view(np.uint8)
+    return np.packbits(np.unpackbits(unsigned, axis=-1)[..., ::-1], axis=-1).view(a.dtype)[..., 0]
 
 
 def _conversion(parts: list[str]) -> tuple[Callable[..., Array], tuple[type, ...]] | None:
-    """Integers only; ``cvt.sat`` has no part in addresses."""
+    """Integers only; ``cvt.sat`` has no part in addresses. No register holds a byte: it is extended to two."""
     to, source = dtype_of(parts[-2]), dtype_of(parts[-1])
     if to is None or source is None or "sat" in parts:
         return None
-    return lambda a: a.astype(to), (source,)
+    held = _wide(to) if np.dtype(to).itemsize == 1 else to
+    return lambda a: a.astype(to).astype(held), (source,)
 
 
 def _simple(function: Callable[..., Array], *kinds: type) -> Any:
@@ -270,5 +278,6 @@ _BUILDERS: dict[str, Any] = {
     "lop3": lambda _parts, kind: (_three_inputs, (kind,)),
     "shf": _funnel,
     "popc": lambda _parts, kind: (_counted, (kind,)),
+    "brev": _simple(_reversed),
     "clz": lambda _parts, kind: (_leading_zeros, (kind,)),
 }

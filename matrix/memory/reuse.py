@@ -51,7 +51,8 @@ class Reuse:
     number as ``launch.parameters`` places it, the ``distance`` since the same block's last touch in sectors that it
     asked for, and whether all sampled blocks read them, ``by_all``. ``own``: different sectors, of one block.
 
-    Two more, of the executions of load instructions: how often, and the ``worst`` distance among the sectors of each.
+    Three more, of the executions of load instructions: which ``load``, how ``often``, and the ``worst`` distance among
+    the sectors of each.
     """
 
     blocks: int
@@ -61,7 +62,8 @@ class Reuse:
     distance: Array
     by_all: Array
     own: float
-    loads: Array
+    load: Array
+    often: Array
     worst: Array
 
     def _reach(self, cache: L1) -> float:
@@ -69,10 +71,13 @@ class Reuse:
         here = max(1, min(cache.resident, -(-self.blocks // cache.multiprocessors)))
         return cache.free_bytes / SECTOR_BYTES / here
 
-    def waiting(self, cache: L1) -> float:
-        """The share of loads that wait for L2 because L1 lacks one of their sectors; 0 where there are no loads."""
-        total = float(self.loads.sum())
-        return float(self.loads[self.worst > self._reach(cache)].sum()) / total if total else 0.0
+    def waiting(self, cache: L1) -> tuple[float, dict[int, float]]:
+        """The share of loads that wait for L2 because L1 lacks one of their sectors: of all, and by instruction."""
+        each, which = np.unique(self.load, return_inverse=True)
+        waits = np.bincount(which, self.often * (self.worst > self._reach(cache)), len(each))
+        often = np.bincount(which, self.often, len(each))
+        mean = float(waits.sum() / often.sum()) if often.any() else 0.0
+        return mean, dict(zip(each.tolist(), (waits / np.where(often > 0, often, 1.0)).tolist(), strict=True))
 
     def fetched(self, cache: L1) -> dict[int, float]:
         """Sectors a block that L1 lacks, by storage."""
@@ -100,8 +105,8 @@ def reuse(touches: Iterable[Touch], figures: Mapping[int, InstructionFigures], s
     by_storage: dict[int, float] = defaultdict(float)
     for index, storage in past.items():
         by_storage[storage] += figures[index].sectors
-    around = float(sum(figures[index].requests for index in past if figures[index].kind is Kind.GLOBAL_LOAD))
-    loads, worst = np.array([around]), np.array([_NEVER])
+    around = np.array([index for index in past if figures[index].kind is Kind.GLOBAL_LOAD], np.int64)
+    often, worst = np.ones(len(around)), np.full(len(around), _NEVER)  # these wait whenever they run
     none: Array = np.zeros(0, np.int64)
     if not cached:
         return Reuse(
@@ -112,11 +117,17 @@ def reuse(touches: Iterable[Touch], figures: Mapping[int, InstructionFigures], s
             distance=none,
             by_all=none > 0,
             own=0.0,
-            loads=loads,
+            load=around,
+            often=often,
             worst=worst,
         )
     found = _grouped(_stream(cached, threads), sample, by_storage)
-    return replace(found, loads=np.append(found.loads, loads), worst=np.append(found.worst, worst))
+    return replace(
+        found,
+        load=np.append(np.array([touch.instruction.index for touch in cached])[found.load], around),
+        often=np.append(found.often, often),
+        worst=np.append(found.worst, worst),
+    )
 
 
 def _grouped(stream: _Stream, sample: Sample, past: Mapping[int, float]) -> Reuse:
@@ -132,8 +143,8 @@ def _grouped(stream: _Stream, sample: Sample, past: Mapping[int, float]) -> Reus
     storage = np.clip(stream.sectors[order] // (BASE // SECTOR_BYTES), 0, _MOST_STORAGES)
     worst: Array = np.zeros(int(stream.orders.max()) + 1, np.int64)
     np.maximum.at(worst, stream.orders[order], distance)
-    loads: Array = np.zeros(len(worst))
-    loads[stream.orders] = stream.weights  # each load's own
+    often: Array = np.zeros(len(worst))
+    often[stream.orders] = stream.weights  # each load's own
     alike, which = np.unique((distance << 9) | (storage << 1) | by_all, return_inverse=True)
     return Reuse(
         blocks=sample.total,
@@ -143,7 +154,8 @@ def _grouped(stream: _Stream, sample: Sample, past: Mapping[int, float]) -> Reus
         distance=alike >> 9,
         by_all=(alike & 1) > 0,
         own=(len(ordered) - len(again)) / stream.count,
-        loads=loads,
+        load=np.arange(len(worst)),
+        often=often,
         worst=worst,
     )
 

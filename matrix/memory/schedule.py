@@ -3,41 +3,27 @@
 Each instruction says how many clocks the next one waits at least, which of six barriers it sets when its result
 arrives, and on which it waits itself. Its place in the 128 bits of an instruction (bits 105 to 121, since Volta): Jia
 et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", arXiv:1804.06826. When a result arrives
-is measured (``data/rates.toml``). No other warp is thought of: many hide each other's waiting, few do not. Waits for
-asynchronous copies and matrix instructions are left out, so this is the least.
+is measured (``data/rates.toml``). Loads that are waited for together are waited for as long as the slowest takes, and
+special functions arrive no faster than their unit makes them. No other warp is thought of: many hide each other's
+waiting, few do not. Waits for asynchronous copies and matrix instructions are left out, so this is the least.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 INSTRUCTION_BYTES = 16
 _BARRIERS = 6
 _FIELDS = ((105, 4), (110, 3), (113, 3), (116, 6))  # first bit and width: stall, sets, frees, waits
 _PASSES = 3  # of a loop: the last is taken, when what it hands on has settled
-_SHARED = ("LDS", "LDSM", "ATOMS", "LDC")
-_GLOBAL = ("LDG", "LD", "ATOMG", "ATOM", "LDGSTS")
-_LOCAL = ("LDL",)
-_SHUFFLES = ("SHFL",)
+_READ = 12.0  # clocks until a memory instruction has read its registers; seldom waited for
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latencies:
-    """Clocks until a result is there: of a global load in the mean over L1, L2 and DRAM, out of L1, out of shared
-    memory, of a shuffle, and of anything else that does not take a fixed time.
-    """
-
-    load: float
-    l1: float
-    shared: float
-    shuffle: float
-    other: float
+Levels: TypeAlias = "tuple[tuple[float, float], ...]"  # shares, which add up to one, each with its clocks
 
 
 class Slot(NamedTuple):
@@ -49,6 +35,23 @@ class Slot(NamedTuple):
     waits: int
 
 
+class Arrival(NamedTuple):
+    """When an instruction's result is there, and so many clocks after it its unit takes the warp's next."""
+
+    levels: Levels
+    interval: float = 0.0
+
+
+class _Event(NamedTuple):
+    """An instruction that waits or is waited for, so many clocks after the one before."""
+
+    gap: int
+    waits: tuple[int, ...]
+    sets: int
+    frees: int
+    arrival: Arrival
+
+
 def slots(code: bytes) -> list[Slot]:
     """The schedule of each instruction of some machine code."""
     words = np.frombuffer(code, "<u8", len(code) // INSTRUCTION_BYTES * 2)[1::2].astype(np.int64)  # bits 64 to 127
@@ -57,49 +60,59 @@ def slots(code: bytes) -> list[Slot]:
     return list(map(Slot, np.maximum(stall, 1).tolist(), *barriers, waits.tolist()))
 
 
-def clocks(opcodes: Sequence[str], schedule: Sequence[Slot], places: Iterable[int], latencies: Latencies) -> float:
+def clocks(schedule: Sequence[Slot], arrivals: Sequence[Arrival], places: Iterable[int]) -> float:
     """One pass through the instructions at these places, again and again until it takes the same time."""
-    chosen = [(schedule[place], _latency(opcodes[place], latencies)) for place in places]
-    now, ready, begin = 0.0, [0.0] * _BARRIERS, 0.0
+    events, rest = _events(schedule, arrivals, places)
+    warp, begin = _Warp(), 0.0
     for _ in range(_PASSES):
-        begin = now
-        now = _pass(chosen, now, ready)
-    return now - begin
+        begin = warp.now
+        warp.run(events, rest)
+    return warp.now - begin
 
 
-def once(opcodes: Sequence[str], schedule: Sequence[Slot], places: Iterable[int], latencies: Latencies) -> float:
+def once(schedule: Sequence[Slot], arrivals: Sequence[Arrival], places: Iterable[int]) -> float:
     """A single pass, with nothing under way before it."""
-    chosen = [(schedule[place], _latency(opcodes[place], latencies)) for place in places]
-    return _pass(chosen, 0.0, [0.0] * _BARRIERS)
+    warp = _Warp()
+    warp.run(*_events(schedule, arrivals, places))
+    return warp.now
 
 
-def _pass(chosen: Iterable[tuple[Slot, float]], now: float, ready: list[float]) -> float:
-    for slot, latency in chosen:
-        for barrier in range(_BARRIERS):
-            if slot.waits >> barrier & 1:
-                now = max(now, ready[barrier])
-        if slot.sets >= 0:
-            ready[slot.sets] = max(ready[slot.sets], now + latency)
-        if slot.frees >= 0:  # operands are read, soon
-            ready[slot.frees] = max(ready[slot.frees], now + _READ)
-        now += slot.stall
-    return now
+def _events(schedule: Sequence[Slot], arrivals: Sequence[Arrival], places: Iterable[int]) -> tuple[list[_Event], int]:
+    """What waits or is waited for, and the clocks from the last of them to the end."""
+    found, gap = [], 0
+    for place in places:
+        stall, sets, frees, waits = schedule[place]
+        if waits or sets >= 0 or frees >= 0:
+            barriers = tuple(barrier for barrier in range(_BARRIERS) if waits >> barrier & 1)
+            found.append(_Event(gap, barriers, sets, frees, arrivals[place]))
+            gap = 0
+        gap += stall
+    return found, gap
 
 
-_READ = 12.0  # clocks until a memory instruction has read its registers; seldom waited for
+class _Warp:
+    """Where a warp is, in clocks, when each of its barriers is free, and when its special-function unit is."""
 
+    __slots__ = ("now", "ready", "unit")
 
-def _latency(opcode: str, latencies: Latencies) -> float:
-    if opcode in _GLOBAL:
-        return latencies.load
-    if opcode in _LOCAL:
-        return latencies.l1
-    if opcode in _SHARED:
-        return latencies.shared
-    return latencies.shuffle if opcode in _SHUFFLES else latencies.other
+    def __init__(self) -> None:
+        self.now = self.unit = 0.0
+        self.ready = [0.0] * _BARRIERS
 
-
-def load_latency(levels: Mapping[str, float], in_l1: float, in_l2: float) -> float:
-    """The mean of a global load of which these shares are in L1, and of the rest in L2."""
-    beyond = in_l2 * levels["l2"] + (1 - in_l2) * levels["dram"]
-    return in_l1 * levels["l1"] + (1 - in_l1) * beyond
+    def run(self, events: Iterable[_Event], rest: int) -> None:
+        """One pass; ``rest``: clocks after its last event."""
+        ready = self.ready
+        for gap, waits, sets, frees, (levels, interval) in events:
+            self.now += gap
+            for barrier in waits:
+                self.now = max(self.now, ready[barrier])
+            start = self.now
+            if interval:
+                start = max(start, self.unit)
+                self.unit = start + interval
+            if sets >= 0:
+                # The slowest of all that set it is waited for: this one may be it, if it finds its bytes far away.
+                ready[sets] = sum(share * max(ready[sets], start + after) for share, after in levels)
+            if frees >= 0:  # operands are read, soon
+                ready[frees] = max(ready[frees], start + _READ)
+        self.now += rest

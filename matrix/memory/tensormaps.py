@@ -55,6 +55,15 @@ class TensorMap:
         sectors = -(-(start + row_bytes) // SECTOR_BYTES) * rows if row_bytes else 0
         return float(shared), float(sectors), float(row_bytes * rows)
 
+    def rows(self, column: int | None, rows: Sequence[int | None]) -> tuple[float, float, float] | None:
+        """The same of rows, each a box of its own, that one copy gathers or scatters."""
+        parts = [self.extent((column, row)) for row in rows]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        shared, sectors, used = (sum(column) for column in zip(*known, strict=True))
+        return shared, sectors, used
+
     def _inside(self, dimension: int, coordinate: int | None) -> int:
         box, size = self.box[dimension], self.dims.get(dimension)
         if coordinate is None or size is None:

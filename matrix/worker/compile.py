@@ -18,6 +18,7 @@ from matrix.worker import assemble, cases, failures
 from matrix.worker.generated import Uncaptured, capturing
 from matrix.worker.inputs import Blank
 from matrix.worker.launches import Launch, Part, Recorder
+from matrix.worker.seeds import seed_of
 from matrix.worker.target import Profile, check_arch
 
 TYPE_CHECKING = False
@@ -85,7 +86,9 @@ class Compiler:
         params = Params(request["params"])
         try:
             case = cases.find(request["path"], request["case"])
-            inputs = list(case.inputs(Blank(seed=""), params))
+            blank = Blank(seed_of(case, params))
+            inputs = list(case.inputs(blank, params))
+            recorder.drawn = blank.drawn
         except (Exception, SystemExit) as error:
             return _failed(_case_outcome(error), error)
         try:

@@ -18,6 +18,7 @@ from matrix.worker.philox import words
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 DTYPES: dict[str, torch.dtype] = {
     "fp64": torch.float64,
@@ -89,9 +90,12 @@ class Make:
         return torch.full(tuple(shape), value, dtype=torch.float64).to(dtype_of(dtype)).to(self.device)
 
     def _words(self, n: int) -> torch.Tensor:
+        return words(self._next_key(), n, self.device)
+
+    def _next_key(self) -> tuple[int, int]:
         key = hashlib.sha256(f"{self._seed}#{self._calls}".encode()).digest()
         self._calls += 1
-        return words((int.from_bytes(key[:8], "little"), int.from_bytes(key[8:16], "little")), n, self.device)
+        return int.from_bytes(key[:8], "little"), int.from_bytes(key[8:16], "little")
 
     def _tensor(self, values: torch.Tensor, shape: Sequence[int], dtype: str) -> torch.Tensor:
         tensor = values.reshape(tuple(shape))
@@ -102,27 +106,50 @@ class Make:
 
 
 class Blank(Make):
-    """Makes inputs that are never read: the same shapes over lazily zeroed memory, so that size is free."""
+    """Makes inputs that are never read: the same shapes over lazily zeroed memory, so that size is free.
+
+    ``drawn`` says, by where each tensor of integers lies, what :class:`Make` would have put there: whoever wants an
+    element can draw it again (:mod:`matrix.memory.drawn`).
+    """
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        self.drawn: dict[int, dict[str, Any]] = {}
 
     def _words(self, n: int) -> torch.Tensor:
         raise NotImplementedError
 
     def normal(self, shape: Sequence[int], dtype: str, *, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
-        return self._blank(shape, dtype)
+        return self._skipped(shape, dtype)
 
     def uniform(self, shape: Sequence[int], dtype: str, *, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
-        return self._blank(shape, dtype)
+        return self._skipped(shape, dtype)
 
     def integers(self, shape: Sequence[int], low: int, high: int, dtype: str = "int64") -> torch.Tensor:
-        return self._blank(shape, dtype)
+        tensor = self._blank(shape, dtype)
+        key = self._next_key()
+        if tensor.numel() and not tensor.is_floating_point():
+            self.drawn[tensor.untyped_storage().data_ptr()] = {
+                "key": [f"{half:#x}" for half in key],  # as text: 64 bits are too many for some readers of JSON
+                "low": low,
+                "high": high,
+                "count": tensor.numel(),
+                "dtype": dtype,
+            }
+        return tensor
 
     def permutation(self, n: int, dtype: str = "int64") -> torch.Tensor:
-        return self._blank((n,), dtype)
+        return self._skipped((n,), dtype)
 
     def zeros(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
         return self._blank(shape, dtype)
 
     def full(self, shape: Sequence[int], value: float, dtype: str) -> torch.Tensor:
+        return self._blank(shape, dtype)
+
+    def _skipped(self, shape: Sequence[int], dtype: str) -> torch.Tensor:
+        """Without its values, but its turn is taken: the next one's stream is the next."""
+        self._next_key()
         return self._blank(shape, dtype)
 
     def _blank(self, shape: Sequence[int], dtype: str) -> torch.Tensor:

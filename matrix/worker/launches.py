@@ -67,6 +67,8 @@ class Recorder:
         self._stage_seconds: dict[str, float] = {}
         self.part = Part(config="")
         self.tuned = False
+        # Integers of the case's inputs, by where they lie, until something may have written there.
+        self.drawn: dict[int, dict[str, Any]] = {}
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -100,15 +102,19 @@ class Recorder:
             self.part.seconds += time.perf_counter() - started
             self._at("run")
         bound = {**dict(zip(function.arg_names, args)), **kwargs}
+        named = [(name, bound[name]) for name in function.arg_names if name in bound]
         self.part.launches.append(
             Launch(
                 function=function,
                 compiled=compiled,
                 grid=_grid(grid, bound),
-                arguments=_arguments([(name, bound[name]) for name in function.arg_names if name in bound]),
+                arguments=_arguments(named, self.drawn),
                 stage_seconds=dict(self._stage_seconds),
             )
         )
+        tensors = (getattr(value, "base", value) for _, value in named)  # a descriptor's own, too
+        touched = {_place(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor)}
+        self.drawn = {place: drawn for place, drawn in self.drawn.items() if place not in touched}
         return compiled
 
     def generated(self, function: Any, label: str, compile_it: Callable[[], Any]) -> None:
@@ -148,13 +154,13 @@ class Recorder:
         """Compile every configuration instead of timing them; each is a part of its own."""
         self.tuned = True
         tuner.nargs = dict(zip(tuner.arg_names, args))
-        outer, result = self.part, None
+        outer, drawn, result = self.part, self.drawn, None
         configs = _pruned(tuner, kwargs)[: self._most]
         for config, label in zip(configs, self._unique(_labels(configs))):
             if label in self._skip:
                 continue
             self._began(label)
-            self.part = Part(config=label)
+            self.part, self.drawn = Part(config=label), drawn  # each configuration is the first to run
             try:
                 if config.pre_hook is not None:
                     config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
@@ -215,18 +221,27 @@ def _grid(grid: Any, bound: dict[str, Any]) -> list[int] | None:
     return [int(v) for v in (*values, 1, 1)[:3]]
 
 
-def _arguments(named: list[tuple[str, Any]]) -> list[dict[str, Any]]:
-    """The arguments of one launch. Tensors of one storage have its number, so that aliases are seen as such."""
+def _arguments(named: list[tuple[str, Any]], drawn: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    """The arguments of one launch. Tensors of one storage have its number, so that aliases are seen as such.
+
+    Those that hold integers of the case's inputs, as they were made, say how to draw them.
+    """
     described = [_argument(name, value) for name, value in named]
     storages: dict[int, int] = {}
     for (_, value), description in zip(named, described):
         tensor = getattr(value, "base", value) if description["kind"] == "descriptor" else value
         if isinstance(tensor, torch.Tensor):
-            place = tensor.untyped_storage().data_ptr()
+            place = _place(tensor)
+            if place in drawn and not tensor._version:  # torch counts what changed it
+                description["drawn"] = drawn[place]
             # Storages that hold nothing, on the meta device too, all lie at 0.
             description["storage"] = storages.setdefault(place or -id(tensor), len(storages))
             description["offset_bytes"] = tensor.storage_offset() * tensor.element_size()
     return described
+
+
+def _place(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _argument(name: str, value: Any) -> dict[str, Any]:
