@@ -56,3 +56,8 @@ def test_what_goes_wrong_is_one_clear_error(project: Project) -> None:
     done = project.matrix("adopt", "ours:axpy")
     assert done.returncode == ExitCode.USAGE
     assert "missing 3 required positional arguments" in done.stderr
+    assert "say what it is called with: --arguments 'torch.randn(64, 64), 8'" in done.stderr
+    for wrong in ("torch.randn(64", "a=1", "1], [2", "x for x in ()"):
+        done = project.matrix("adopt", "ours:axpy", "--arguments", wrong)
+        assert done.returncode == ExitCode.USAGE and f"error: --arguments {wrong!r}: " in done.stderr
+        assert "positional arguments as Python expressions" in done.stderr

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import struct
 import subprocess
 
 import pytest
 import recorded
 
+from matrix import resources
 from matrix.code import cubin
 
 
@@ -29,6 +31,21 @@ def test_resources_are_those_of_cuobjdump(name, tmp_path):
     ]
     assert found == expected
     assert expected
+
+
+@pytest.fixture(scope="module")
+def told_by_a_reproducer():
+    source = (resources.reports_folder() / "reproducer.py.jinja").read_text(encoding="utf-8")
+    names = {"struct": struct}
+    exec(re.search(r"^def code_bytes.*?(?=^def )", source, re.MULTILINE | re.DOTALL)[0], names)
+    return names["code_bytes"]
+
+
+@pytest.mark.parametrize("name", recorded.names(".cubin"))
+def test_a_reproducer_counts_code_bytes_as_evidence_does(name, told_by_a_reproducer):
+    file = recorded.read(name)
+    assert told_by_a_reproducer(file) == sum(len(f.text) for f in cubin.functions(file)) < len(file)
+    assert told_by_a_reproducer(b"") == 0
 
 
 def test_stack_is_seen():

@@ -18,7 +18,7 @@ from matrix.provisioning import builds, locks, manifests, overlays, uv
 from matrix.provisioning.builds import Builder
 from matrix.provisioning.locks import LockedPackage, drift
 from matrix.settings import config
-from matrix.settings.environments import CpuTorch, Environment, child_environment
+from matrix.settings.environments import CpuTorch, Environment, child_environment, kept_out
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 CPU = CpuTorch(torch="torch==2.0")
@@ -548,6 +548,8 @@ def test_nothing_that_steers_triton_leaks_in():
         "VIRTUAL_ENV": "/x",
     }
     environment = Environment(id="x", triton="triton", variables={"TRITON_DEFAULT_FP_FUSION": "0"})
+    assert kept_out(caller) == ["DISABLE_PTXAS_OPT", "MLIR_ENABLE_DUMP", "PTXAS_OPTIONS", "PYTORCH_CUDA_ALLOC_CONF",
+                                "TORCHINDUCTOR_CACHE_DIR", "TRITON_INTERPRET"]  # fmt: skip
     assert child_environment(environment, caller) == {
         "PATH": "/bin",
         "HOME": "/home",

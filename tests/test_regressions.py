@@ -17,6 +17,7 @@ from matrix.catalogue.rows import Row, read_catalogue
 from matrix.judging.thresholds import Thresholds
 from matrix.model import Stage
 from matrix.resources import catalogue_folder
+from matrix.running.declared import declared_names
 from matrix.running.execute import Bench, collect
 from matrix.running.progress import Board
 from matrix.running.workers import WorkerHome
@@ -82,6 +83,8 @@ def test_what_a_gpu_is_to_run_is_a_point_of_its_case(workshop: Workshop, tmp_pat
     bench = Bench.make(tmp_path, store=tmp_path, slots=2)
     found = collect(bench, {"3.8.0": home}, {"3.8.0": environment.digest}, files, lambda: None)
     points = {item.path: [case.points for case in item.cases] for item in found}
+    for item in found:
+        assert declared_names(item.path) in (None, {case.name for case in item.cases})
     for row in rows:
         (own,) = points[row.path]
         for arm in row.arms:

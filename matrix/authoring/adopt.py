@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import tempfile
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from matrix.running.workers import WorkerHome
 
+_EXAMPLE = "--arguments 'torch.randn(64, 64), 8', the positional arguments as Python expressions"
 TARGET = "sm_90"  # whose GPU the function may ask about
 _CALLED = """\
 import json
@@ -91,11 +93,22 @@ class Adoption:
 
     @classmethod
     def of(cls, text: str, arguments: str) -> Adoption:
-        """Raises :class:`UsageError` where ``text`` is not ``module:function``."""
+        """Raises :class:`UsageError` where ``text`` is not ``module:function``, or ``arguments`` are no expressions."""
         module, _, function = text.partition(":")
         if not (re.fullmatch(r"\w+(\.\w+)*", module) and function.isidentifier()):
             raise UsageError(f"{text!r} is not module:function", hint="write package.module:launch_function")
+        if told := _no_expressions(arguments):
+            raise UsageError(f"--arguments {arguments!r}: {told}", hint=_EXAMPLE)
         return cls(module=module, function=function, arguments=arguments)
+
+
+def _no_expressions(text: str) -> str:
+    """What is wrong with a list's content; empty where nothing is."""
+    try:
+        parsed = ast.parse(f"[{text}]", mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        return getattr(error, "msg", str(error))
+    return "" if isinstance(parsed, ast.List) else "not expressions with commas between them"
 
 
 def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Path) -> str:
@@ -132,7 +145,11 @@ def _call(path: Path, home: WorkerHome, triton_version: str, scratch: Path) -> l
     planned = list(cells_of(name, triton_version, [collected], request))
     (measured,) = measure(bench, {name: home}, {name: ""}, planned, lambda: None)
     if failed := [part for part in measured.parts if part["outcome"] != Outcome.PASSED]:
-        raise UsageError(f"the call ended with {failed[0]['outcome']}: {failed[0]['reason']}", hint=failed[0]["detail"])
+        said = failed[0]["reason"]
+        hint = (
+            f"say what it is called with: {_EXAMPLE}" if "required positional argument" in said else failed[0]["detail"]
+        )
+        raise UsageError(f"the call ended with {failed[0]['outcome']}: {said}", hint=hint)
     return [kernel for part in measured.parts for kernel in part["kernels"]]
 
 

@@ -42,22 +42,22 @@ from matrix import Case
 
 
 @triton.jit
-def scale_kernel(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
+def double_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
-    tl.store(out_ptr + offsets, factor * tl.load(x_ptr + offsets, mask=mask, other=0.0), mask=mask)
+    tl.store(out_ptr + offsets, 2 * tl.load(x_ptr + offsets, mask=mask, other=0.0), mask=mask)
 
 
-def scale(x, *, block):
+def double(x, *, block):
     """Launches the kernel, allocates its output and returns it. `block` is filled from the axis of that name."""
     out = torch.empty_like(x)
-    scale_kernel[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), 2.0, BLOCK=block)
+    double_kernel[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), BLOCK=block)
     return out
 
 
 case = Case(
-    name="scale",
-    run=scale,
+    name="double",
+    run=double,
     reference=lambda x: 2 * x,  # plain torch; it is called with float64
     inputs=lambda make, p: [make.normal((p.n,), p.dtype)],  # the same bits in every environment
     axes={"dtype": ["fp16", "fp32"], "block": [512, 1024]},  # crossed with the points below
@@ -74,7 +74,7 @@ def initialise(folder: Path) -> list[Path]:
 
     Raises :class:`UsageError` where one is there, writing none; :class:`StorageError` where one cannot be written.
     """
-    files = {folder / "matrix.toml": _CONFIGURATION, folder / CASES / "scale.py": _CASE}
+    files = {folder / "matrix.toml": _CONFIGURATION, folder / CASES / "double.py": _CASE}
     in_the_way = [path.parent for path in files if path.parent.exists() and not path.parent.is_dir()]
     if there := [str(path) for path in (*files, *in_the_way) if path.exists()]:
         raise UsageError(f"already there: {', '.join(there)}", hint="nothing was written; move it away, or edit it")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from matrix.causes.redcell import stock
 from matrix.gpus.stages import GpuHost
 from matrix.model import CPU, DEFAULT_TARGETS, Stage, Target
+from matrix.running.declared import narrowed
 from matrix.running.plan import GPU_STAGES, HOST_STAGES, Request
 from matrix.running.run import Run
 from matrix.settings.environments import HOST, RULES
@@ -62,12 +63,15 @@ class Laboratory:
         targets, point = target_and_point(cell)
         here = [target for target in targets if target in self.gpu_host.targets]
         wanted = stages or (*HOST_STAGES, *(GPU_STAGES[:2] if here else ()))
+        baseline, *candidates = (self.configuration.environment(name).id for name in (good, *bad))
+        able, others = narrowed(files, (point,), (baseline, *candidates))
         request = Request(
-            baseline=self.configuration.environment(good).id,
-            candidates=tuple(self.configuration.environment(name).id for name in bad),
+            baseline=baseline,
+            candidates=tuple(candidates),
             targets=targets,
-            case_files=tuple(likely(files, point)),
+            case_files=tuple(likely(able, point)),
             cases=(point,),
+            other_cases=others,
             stages=tuple(wanted),
             gpu_targets=tuple(here),
         )

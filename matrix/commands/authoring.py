@@ -28,7 +28,9 @@ def init(folder: Path) -> None:
     "--arguments", default="", metavar="EXPRESSIONS", help="What it is called with: 'torch.randn(64, 64), 8'."
 )
 @click.option("--environment", "name", metavar="ENV", default="newest", help="Where it is called; built if need be.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="The case file to write; by default stdout.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="The case file to write; by default stdout."
+)
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")
 def adopt(function: str, arguments: str, name: str, output: Path | None, config_file: Path | None) -> None:
     """Draft a case from a launch function: called once, its launches compiled and recorded, never run."""

@@ -36,7 +36,7 @@ _questioned = options.together(
 
 @click.command()
 @_questioned
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="By default repro-<case>.py.")
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="By default ./repro-<case>.py.")
 def repro(output: Path | None, **asked: Any) -> None:
     """Write a red cell as one Python file that needs torch and triton alone.
 
@@ -77,11 +77,12 @@ def bisect(as_json: bool, **asked: Any) -> None:
 
 @click.command()
 @_questioned
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="By default issue-<case>.md.")
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="By default ./issue-<case>.md.")
 def issue(output: Path | None, **asked: Any) -> None:
     """Write a red cell as a Markdown report for Triton's tracker: releases, figures, environment, reproducer.
 
-    The reproducer is made and run as `repro` does. What `bisect` found out of the cell before is in the table.
+    The reproducer is made and run as `repro` does, and lies beside the report. What `bisect` found out of the cell
+    before is in the table.
     """
     from matrix.causes.draft import default_name
     from matrix.causes.reproducer import reproduce

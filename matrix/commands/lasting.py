@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 )
 @click.option("--add", "added", type=click.Path(path_type=Path), multiple=True, metavar="RUN", help="Add a run first.")
 @click.option("--cases", type=options.Globs(), multiple=True, metavar="GLOB,...", help="Cases or cell ids to draw.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page; by default trend.html.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="The page; by default ./trend.html."
+)
 @click.option("--json", "as_json", is_flag=True, help="The series as JSON on stdout, and no page.")
 def trend(
     history_at: str, added: Sequence[Path], cases: Sequence[list[str]], output: Path | None, as_json: bool

@@ -77,14 +77,17 @@ def compare(
 
 @click.command()
 @click.argument("runs", nargs=-1)
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Where to write the page of several runs.")
-@click.option("--sample", is_flag=True, help="The run on a GPU that this package carries, into sample-report.html.")
+@click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page.")
+@click.option("--sample", is_flag=True, help="The run on a GPU that this package carries: ./sample-report.html.")
 @click.option("--signoff", is_flag=True, help="The sign-off page of one run instead, for A4 paper: signoff.html.")
 def report(runs: Sequence[str], output: Path | None, sample: bool, signoff: bool) -> int:
     """Render the report of a run, or of several side by side. Without RUNS: the latest.
 
     RUNS are folders or addresses (s3://bucket/prefix?region=...) of runs, or of places that hold some. Runs of several
     hosts are laid into one matrix; what differs between the hosts is said, and the exit code is that of all together.
+
+    The page of one run goes into that run's folder; that of several, of a run at an address or of the
+    sample into the folder where you are. --output names another file. The last line on stdout is where it went.
     """
     import tempfile
 

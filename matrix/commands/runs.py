@@ -163,6 +163,7 @@ def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
     from matrix.reporting.summary import summary_text
     from matrix.storage.addresses import reach
     from matrix.storage.runfolder import load
+    from matrix.storage.seal import RENDERED
 
     if share:
         reach(share, "the shared place")  # better known now than when all is measured
@@ -172,7 +173,9 @@ def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
         click.echo(json.dumps(judged_data(folder, int(finished.exit_code)), default=str))
     else:
         click.echo(summary_text(folder, colour=wants_colour()), nl=False)
-        click.echo(f"report: {finished.folder / 'report.html'}")
+        for what, page in zip(("report", "sign-off"), RENDERED, strict=True):
+            if (finished.folder / page).is_file():
+                click.echo(f"{what}: {finished.folder / page}")
     if share:
         from matrix.running.shards import send
 

@@ -11,6 +11,7 @@ from matrix.commands.workplace import project_root
 from matrix.errors import UsageError
 from matrix.model import DEFAULT_TARGETS, Stage, Target
 from matrix.resources import catalogue_folder, kernels_folder, passes_folder, suites_folder
+from matrix.running.declared import narrowed
 from matrix.running.plan import GPU_STAGES, HOST_STAGES, Request, find_case_files
 from matrix.settings import config
 
@@ -38,15 +39,7 @@ def request_of(
     if chosen == [baseline]:
         raise UsageError(f"baseline and candidate are both {baseline}", hint="name two environments")
     cases = tuple(flat(selection["cases"]) or configuration.cases)
-    builtin = configuration.builtin and not selection["no_builtin"]
-    suites = flat(selection["suite"])
-    shipped = find_case_files([kernels_folder()]) if builtin and not suites else ()
-    left_out = [suites_folder(), *([] if cases else [catalogue_folder(), passes_folder()])]
-    shipped = tuple(file for file in shipped if not any(map(file.is_relative_to, left_out)))
-    shipped += suite_files(suites)
-    files = tuple(dict.fromkeys((*shipped, *find_case_files([*configuration.kernels, *selection["kernels"]]))))
-    if not files:
-        raise UsageError("no case files to run", hint="name some with --kernels")
+    files, left_out = _case_files(configuration, selection, cases, (baseline, *chosen))
     wanted = selection["profile"].targets if selection["profile"] else ()
     asked = flat(selection["targets"]) or wanted or configuration.targets or tuple(map(str, DEFAULT_TARGETS))
     targets = words("target", asked, list(Target))
@@ -60,7 +53,24 @@ def request_of(
         stages=_stages(configuration, selection, gpu=bool(gpu_targets), where=where),
         gpu_targets=gpu_targets,
         configs=selection["configs"],
+        other_cases=left_out,
     )
+
+
+def _case_files(
+    configuration: Configuration, selection: dict[str, Any], cases: Sequence[str], environments: Sequence[str]
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The files that can hold what is asked for, and the cases of the others. Raises :class:`UsageError`."""
+    builtin = configuration.builtin and not selection["no_builtin"]
+    suites = flat(selection["suite"])
+    shipped = find_case_files([kernels_folder()]) if builtin and not suites else ()
+    by_name_alone = [suites_folder(), *([] if cases else [catalogue_folder(), passes_folder()])]
+    shipped = tuple(file for file in shipped if not any(map(file.is_relative_to, by_name_alone)))
+    shipped += suite_files(suites)
+    files = tuple(dict.fromkeys((*shipped, *find_case_files([*configuration.kernels, *selection["kernels"]]))))
+    if not files:
+        raise UsageError("no case files to run", hint="name some with --kernels")
+    return narrowed(files, cases, environments) if cases else (files, ())
 
 
 def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: bool, where: str) -> tuple[Stage, ...]:

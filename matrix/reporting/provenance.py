@@ -166,6 +166,7 @@ def run_facts(run: RunFolder) -> RunFacts:
         "Took": _took(meta),
         "Work": _work(run),
         **{f"Asked for {key}": _plain(value) for key, value in _request(meta).items()},
+        "Set in the shell, kept out": _plain(meta.get("variables_kept_out")),
         **{f"Tool: {key}": _plain(value) for key, value in dict(meta.get("tools") or {}).items()},
         "Exit code": _exit(meta.get("exit_code")),
     }

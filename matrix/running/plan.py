@@ -19,7 +19,7 @@ from matrix.gpus.fuzz import FUZZ, replayed
 from matrix.model import CPU, Cell, Outcome, Stage, format_params, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 # The stages that a host without a GPU can run, and where: compile for every target, the others on the CPU.
 HOST_STAGES = (Stage.IMPORT, Stage.COMPILE, Stage.INTERPRET)
@@ -40,6 +40,8 @@ class Request:
     gpu_targets: tuple[str, ...] = ()
     # Of a kernel that tunes itself, how many configurations are compiled; 0: all.
     configs: int = 0
+    # Cases that files which were left out declare: what a glob that matches nothing may have meant.
+    other_cases: tuple[str, ...] = ()
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -172,21 +174,34 @@ def _alike_points(collected: Iterable[Collected]) -> Iterator[str]:
 
 
 def selected_names(collected: Sequence[Collected], request: Request) -> set[str]:
-    """The selected cases. Raises :class:`UsageError` where globs were given and none matches anything.
+    """The selected cases. Raises :class:`UsageError` for globs that match nothing.
 
     A case whose file imports nowhere cannot be matched by its name: why is said then, file by file.
     """
-    names = selected_cases(collected, request)
-    if request.cases and not names:
-        if silent := _imported_nowhere(collected):
-            asked = ", ".join(map(repr, request.cases))
-            lines = [f"no case matches {asked}, and no case is known of what could not be imported:", *silent]
-            raise UsageError("\n".join(lines), hint="a file that is imported nowhere goes by its own name")
-        known = sorted({case.name for item in collected for case in item.cases})
-        near = difflib.get_close_matches(request.cases[0].strip("*"), known, n=3)
-        hint = f"did you mean {', '.join(near)}?" if near else f"cases are: {', '.join(known[:12])} ..."
-        raise UsageError(f"no case matches {', '.join(map(repr, request.cases))}", hint=hint)
-    return names
+    names, idle = selected_cases(collected, request)
+    if not idle:
+        return names
+    known = {case.name for item in collected for case in item.cases} | {*request.other_cases}
+    silent = _imported_nowhere(collected)
+    error = unmatched_error(idle, known)
+    if near_names(idle, known) or not silent:
+        raise error
+    lines = [f"{error}, and no case is known of what could not be imported:", *silent]
+    raise UsageError("\n".join(lines), hint="a file that is imported nowhere goes by its own name")
+
+
+def unmatched_error(globs: Sequence[str], known: Collection[str]) -> UsageError:
+    """The error of globs that match no cell, with the cases that may have been meant."""
+    near = near_names(globs, known)
+    told = f"cases are: {', '.join(sorted(known)[:12])}{' ...' if len(known) > 12 else ''}" if known else ""
+    hint = f"did you mean {', '.join(near)}?" if near else told or "the case files hold no case"
+    return UsageError(f"no case matches {', '.join(map(repr, globs))}", hint=hint)
+
+
+def near_names(globs: Iterable[str], known: Collection[str]) -> list[str]:
+    """Cases whose names are like the globs' parts that name cases, at most three a glob."""
+    parts = (glob.rsplit("/", 1)[-1].partition(":")[0].strip("*") for glob in globs)
+    return list(dict.fromkeys(name for part in parts for name in difflib.get_close_matches(part, sorted(known), n=3)))
 
 
 def _imported_nowhere(collected: Iterable[Collected]) -> list[str]:
@@ -289,24 +304,28 @@ def selected(cell: Cell, globs: Sequence[str]) -> bool:
     return not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
 
 
-def selected_cases(collected: Iterable[Collected], request: Request) -> set[str]:
-    """Names of the cases of which at least one cell is selected, whatever its stage.
+def selected_cases(collected: Iterable[Collected], request: Request) -> tuple[set[str], list[str]]:
+    """Names of the cases of which at least one cell is selected, whatever its stage; and the globs that select none.
 
     A file that imported nowhere has told no names: it goes by its own.
     """
     items = list(collected)
     told = {item.path for item in items if item.cases}
-    names = {
-        item.path.stem
-        for item in items
-        if item.path not in told and selected(Cell.of(item.environment, CPU, item.path.stem, {}), request.cases)
-    }
-    return names | {
-        case.name
-        for item in items
-        for case in item.cases
-        if any(selected(cell, request.cases) for cell in _all_cells(item.environment, case, request))
-    }
+    names: set[str] = set()
+    idle = dict.fromkeys(request.cases)
+    for cell in (cell for item in items for cell in _cells_known_by(item, told, request)):
+        if cell.case not in names and selected(cell, request.cases):
+            names.add(cell.case)
+        for glob in [glob for glob in idle if selected(cell, (glob,))]:
+            del idle[glob]
+    return names, list(idle)
+
+
+def _cells_known_by(item: Collected, told: Collection[Path], request: Request) -> Iterator[Cell]:
+    if item.path not in told:
+        yield Cell.of(item.environment, CPU, item.path.stem, {})
+    for case in item.cases:
+        yield from _all_cells(item.environment, case, request)
 
 
 def _all_cells(environment: str, case: CaseInfo, request: Request) -> Iterator[Cell]:

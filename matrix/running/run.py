@@ -40,6 +40,7 @@ from matrix.running.profiles import with_unjudged
 from matrix.running.ready import Ready, arms_of, get_ready
 from matrix.running.reassembly import reassemble
 from matrix.running.recording import Clerk, expectations_of
+from matrix.settings.environments import kept_out
 from matrix.storage import store
 from matrix.storage.atomic import write_atomically
 from matrix.storage.cache import Cache, key_of
@@ -127,6 +128,7 @@ class Run:
         """
         ledger_of(self.home).rows()  # nothing is added to a broken chain: better known before than after
         self.run_id, self.started, self.folder = self.home.resume(self.run_id) if self.run_id else self.home.begin()
+        self._say_what_is_kept_out()
         try:
             write_meta(self.folder, self._meta("running"))
             return self._execute()
@@ -137,6 +139,11 @@ class Run:
             told = str(error) if isinstance(error, MatrixError) else f"{type(error).__name__}: {error}"
             mark_ended(self.folder, "failed", told)
             raise
+
+    def _say_what_is_kept_out(self) -> None:
+        if (names := kept_out()) and not self.apart:
+            hint = "to compare with them, declare them as an environment's variables in matrix.toml"
+            self.board.say(f"set in this shell and kept out of every environment: {', '.join(names)}; {hint}")
 
     def _execute(self) -> Finished:
         with self.home.scratch() as scratch, self.board.live():
@@ -331,6 +338,7 @@ class Run:
             },
             "waivers": [dataclasses.asdict(waiver) for waiver in self.waivers],
             "host": dataclasses.asdict(self.host),
+            "variables_kept_out": kept_out(),
             "environments": [provision.meta() for provision in self.provisions.values()],
             "thresholds": dataclasses.asdict(self.configuration.thresholds),
             "tools": {"nvdisasm": disassembler.version()},

@@ -29,13 +29,14 @@ RULES = {"newest": 0, "newest-but-one": 1}
 
 _PAIR = re.compile(r"triton(?P<triton>\d[^-]*)-torch(?P<torch>\d[^-]*)")
 
-# What the caller's shell must not bring into an environment: Python's own paths, and everything that
-# steers Triton, its LLVM or torch. An environment that wants such a variable declares it.
-_STEERING = re.compile(
-    r"PYTHON|TRITON|TORCH|PYTORCH|MLIR_|LLVM_|NVPTX_|AMDGCN_|PTXAS_|PROTON|PIP_|UV_|VIRTUAL_ENV|CONDA_"
+# What the caller's shell must not bring into an environment: everything that steers Triton, its LLVM or torch, and
+# Python's own paths. An environment that wants such a variable declares it.
+_COMPILING = (
+    r"TRITON|TORCH|PYTORCH|MLIR_|LLVM_|NVPTX_|AMDGCN_|PTXAS_|PROTON"
     r"|(DISABLE_(LLVM_OPT|PTXAS_OPT|MMA_V\d|FAST_REDUCTION)|ALLOW_LHS_TMEM_LAYOUT_CONVERSION|USE_IR_LOC"
     r"|ENABLE_PIPELINING|STORE_TMEM|USE_STORED_HASH)"
 )
+_STEERING = re.compile(rf"PYTHON|PIP_|UV_|VIRTUAL_ENV|CONDA_|{_COMPILING}")
 _HARMLESS = frozenset({"PYTHONUTF8", "PYTHONIOENCODING", "PYTHONFAULTHANDLER"})
 
 
@@ -187,6 +188,11 @@ def child_environment(environment: Environment, base: Mapping[str, str] | None =
     base = os.environ if base is None else base
     kept = {name: value for name, value in base.items() if name in _HARMLESS or not _STEERING.match(name)}
     return kept | {"PYTHONNOUSERSITE": "1"} | dict(environment.variables)
+
+
+def kept_out(base: Mapping[str, str] | None = None) -> list[str]:
+    """The variables in the caller's shell that steer Triton, its LLVM or torch, and reach no environment."""
+    return sorted(name for name in (os.environ if base is None else base) if re.match(_COMPILING, name))
 
 
 def _unknown(environments: Sequence[Environment], name: str) -> UsageError:
