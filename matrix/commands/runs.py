@@ -62,8 +62,6 @@ def run(
     """Build the environments, run the kernels, judge, and write the report."""
     if catalogue:
         return _run_catalogue(selection, Board(quiet=quiet or as_json), jobs, as_json=as_json)
-    from matrix.running.run import Run, default_jobs
-
     configuration, home, host = configuration_of(selection), project_home(), gpu_host()
     request = request_of(configuration, selection, host.targets)
     configuration = with_requirements(configuration, request)
@@ -71,6 +69,9 @@ def run(
     waivers = waivers_of(waiver_file)
     if (fuzz or lock_clocks) and not request.gpu_targets:
         raise UsageError("--fuzz and --lock-clocks need a GPU", hint="see `triton-matrix doctor`")
+    # All of pandas comes with it: what was mistyped is told before that.
+    from matrix.running.run import Run, default_jobs
+
     state = Run(
         request=request,
         configuration=configuration,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import nnls
 
 from matrix.memory.anchors import of_opcode
 from matrix.memory.control_flow import certain, natural_loops
@@ -148,6 +147,8 @@ def _weights(
     wanted: Array = np.array([executions[name] for name in names])
     inside: Array = np.zeros(loops + 1)
     if names:
+        from scipy.optimize import nnls  # noqa: PLC0415 - a third of a start-up, and not every process weighs code
+
         inside, _ = nnls(counts[:, :-1], wanted - counts[:, -1] * warps)
     if not counts[:, loops].any():  # nothing tells how often
         inside[loops] = warps
