@@ -15,7 +15,7 @@ import judged
 import timed
 
 from matrix.case import Expect
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.judging.thresholds import Thresholds
 from matrix.model import CPU, DEFAULT_TARGETS, Cell, Outcome, Stage, Target, safe
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelFacts, KernelRecord, RoundRecord

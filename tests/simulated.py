@@ -21,7 +21,7 @@ import timed
 from judged import BASELINE, CANDIDATE, cell
 
 from matrix.gpus.timing_records import against
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.judging.statistics import StoppingRule, agree, block_values, log_ratio
 from matrix.judging.thresholds import Thresholds
 from matrix.records import Decision, Role

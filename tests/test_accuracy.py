@@ -8,7 +8,7 @@ from judged import BASELINE, CANDIDATE, cell, expect
 
 from matrix.judging.changes import decode
 from matrix.judging.findings import findings
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.judging.thresholds import Thresholds
 from matrix.records import Verdict
 

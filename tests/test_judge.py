@@ -9,7 +9,7 @@ import pytest
 from judged import BASELINE, CANDIDATE, cell, expect, facts, kernel, other
 
 from matrix.judging.changes import PAIRS
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.judging.thresholds import Thresholds
 from matrix.model import Outcome
 from matrix.records import CellRecord, KernelFacts, KernelRecord, Verdict, VerdictRecord

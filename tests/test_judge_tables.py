@@ -11,9 +11,11 @@ import timed
 from judged import cell, expect, facts, kernel
 
 from matrix.judging import judge_tables as by_columns
+from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.compare import judge_again
 from matrix.judging.decision import exit_code
-from matrix.judging.judge import judge
+from matrix.judging.findings import number
+from matrix.judging.judge import Place, Rules, arms_of, in_order, judge_spots, one_object, timed_pairs
 from matrix.judging.thresholds import Thresholds
 from matrix.records import Role, Tuning, Verdict
 from matrix.resources import sample_folder
@@ -21,7 +23,7 @@ from matrix.storage import store
 from matrix.storage.runfolder import load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from matrix.case import Expect
@@ -152,10 +154,31 @@ class Recorded:
         )
 
 
+def row_by_row(
+    tables: by_columns.Tables,
+    *,
+    run_id: str,
+    baseline: str,
+    candidates: Sequence[str],
+    expectations: Mapping[str, Sequence[Expect]],
+    thresholds: Thresholds,
+) -> list[VerdictRecord]:
+    """Every row by the row judge, whatever it tells."""
+    arms = arms_of((baseline, *candidates), tables.cells, tables.kernels, tables.dimensions)
+    pairs = ArmPairs(tables.timings)
+    rules = Rules(expectations=expectations, thresholds=one_object(thresholds))
+    rows: list[VerdictRecord] = []
+    for candidate in candidates:
+        place = Place(run_id=run_id, baseline=baseline, candidate=candidate)
+        sides = arms[baseline], arms[candidate]
+        spots = sorted({spot for side in sides for spot in side.cells}, key=in_order)
+        rows += judge_spots(place, sides, spots, replace(rules, timed=timed_pairs(place, spots, pairs, thresholds)))
+    return number(rows)
+
+
 def both_ways(tables: by_columns.Tables, **given: object) -> tuple[list[VerdictRecord], store.Rows[VerdictRecord]]:
     """The rows by the row judge, as they would be read back, and by columns."""
-    records = {"timings": [*tables.timings], "dimensions": [*tables.dimensions]}
-    rows = judge([*tables.cells], [*tables.kernels], **records, **given)  # type: ignore[arg-type]
+    rows = row_by_row(tables, **given)  # type: ignore[arg-type]
     return [*store.verdict_rows(rows)], by_columns.judge_tables(tables, **given)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ from matrix.judging.decision import exit_code, summarise
 from matrix.judging.distrust import believed, contradictions, distrust, share_interval
 from matrix.judging.family import METHOD, METHOD_VERSION
 from matrix.judging.findings import findings
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.judging.thresholds import Thresholds
 from matrix.records import Role, Tuning, Verdict
 

@@ -18,7 +18,7 @@ from matrix.gpus.correctness import Desk
 from matrix.gpus.stages import GpuHost, GpuStages
 from matrix.gpus.timing import TimingPlan
 from matrix.judging.findings import REGRESSIONS
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.model import Cell, Stage
 from matrix.running.execute import collect
 from matrix.running.host import this_host

@@ -12,7 +12,7 @@ from matrix.catalogue.rows import Arm, Catalogue, Row, read_catalogue
 from matrix.catalogue.sides import cells_at, environments
 from matrix.errors import UsageError
 from matrix.judging.findings import REGRESSIONS
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.model import Stage, format_params
 from matrix.provisioning.provision import provide
 from matrix.resources import catalogue_folder

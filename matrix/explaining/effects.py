@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import TYPE_CHECKING
 
 from matrix.explaining.counts import counts_of, profiled
@@ -26,6 +27,7 @@ _STATIC = tuple(
     for field in dataclasses.fields(KernelFacts)
     if not field.name.endswith("_hash") and field.name not in _NOT_STATIC
 )
+_static_of = operator.attrgetter(*_STATIC)
 
 
 def effects_of(sides: Sides) -> list[Link]:
@@ -43,8 +45,7 @@ def _static(sides: Sides) -> Link:
 
 
 def _moved_facts(before: KernelFacts, after: KernelFacts) -> Iterator[str]:
-    for name in _STATIC:
-        old, new = getattr(before, name), getattr(after, name)
+    for name, old, new in zip(_STATIC, _static_of(before), _static_of(after), strict=True):
         if old == new:
             continue
         if isinstance(old, int | float) and isinstance(new, int | float):

@@ -14,7 +14,7 @@ from json.encoder import encode_basestring as _text
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class Direction(enum.StrEnum):
@@ -80,14 +80,27 @@ def _encoded(changes: tuple[Change, ...]) -> str:
     return f"[{', '.join(map(_json, changes))}]"
 
 
+def encode_alike(
+    change: Change, texts: Iterable[str], baseline: Iterable[float | None], candidate: Iterable[float | None]
+) -> list[str]:
+    """As :func:`encode` of this change alone, each time with a text and values of its own."""
+    return [f"[{each}]" for each in _jsons(change, zip(texts, baseline, candidate, strict=True))]
+
+
 def _json(change: Change) -> str:
+    return next(_jsons(change, [(change.text, change.baseline_value, change.candidate_value)]))
+
+
+def _jsons(change: Change, own: Iterable[tuple[str, float | None, float | None]]) -> Iterator[str]:
     """As ``json.dumps`` writes the change's fields, in a tenth of the time: a night has a row for each cell."""
-    return (
+    head = (
         f'{{"reason_code": {_text(change.reason_code)}, "direction": "{change.direction}", '
-        f'"severity": {change.severity}, "text": {_text(change.text)}, "kernel": {_text(change.kernel)}, '
-        f'"stage": {_text(change.stage)}, "baseline_value": {_figure(change.baseline_value)}, '
-        f'"candidate_value": {_figure(change.candidate_value)}, "cause": {_text(change.cause)}}}'
+        f'"severity": {change.severity}, "text": '
     )
+    place = f', "kernel": {_text(change.kernel)}, "stage": {_text(change.stage)}, "baseline_value": '
+    tail = f', "cause": {_text(change.cause)}}}'
+    for text, baseline, candidate in own:
+        yield f'{head}{_text(text)}{place}{_figure(baseline)}, "candidate_value": {_figure(candidate)}{tail}'
 
 
 def _figure(value: float | None) -> str:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from matrix.judging.thresholds import Thresholds
 
     Floats: TypeAlias = NDArray[np.float64]
+    Ints: TypeAlias = NDArray[np.int64]
 
 METHOD = "paired log-ratios by block and process, two one-sided t-tests, Benjamini-Hochberg over the comparison"
 METHOD_VERSION = 2
@@ -119,13 +120,70 @@ class Measured:
         return cls(**columns, floor=_column([pair.floor for pair in pairs]), noise=[pair.noise for pair in pairs])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FamilyTest:
+    """The :class:`Tested` of every cell as columns: NaN where there is none, decisions by their place in
+    :class:`Decision`.
+    """
+
+    ratio: Floats
+    low: Floats
+    high: Floats
+    allowed: Floats
+    p_value: Floats
+    q_value: Floats
+    smallest_detectable: Floats
+    beyond: Ints
+    called: Ints
+    agreed: NDArray[np.bool_]
+    parameters: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.ratio)
+
+    def rows(self, places: Sequence[int] | Ints) -> list[Tested]:
+        """These cells' tests."""
+        decisions = {
+            "beyond": [_DECISIONS[code] for code in self.beyond[places].tolist()],
+            "called": [_DECISIONS[code] for code in self.called[places].tolist()],
+            "agreed": self.agreed[places].tolist(),
+        }
+        columns = {**self.columns(places), **decisions}
+        rows = zip(*columns.values(), strict=True)
+        return [Tested(**dict(zip(columns, row, strict=True)), cells=len(self)) for row in rows]
+
+    def columns(self, places: Sequence[int] | Ints) -> dict[str, list[Any]]:
+        """The figures of these cells, by what :class:`Tested` calls them; None where there is none."""
+        told = {name: getattr(self, name)[places].tolist() for name in (*_KNOWN, *_OPEN)}
+        told |= {name: [None if math.isnan(value) else value for value in told[name]] for name in _OPEN}
+        return {**told, "parameters": [self.parameters[place] for place in places]}
+
+
+_KNOWN = ("ratio", "allowed", "p_value", "q_value")
+_OPEN = ("low", "high", "smallest_detectable")  # that may not exist
+_DECISIONS = tuple(Decision)
+_UNDECIDED = _DECISIONS.index(Decision.UNDECIDED)
+
+
+_NONE: Floats = np.empty(0)
+_NOTHING = FamilyTest(
+    **dict.fromkeys((*_KNOWN, *_OPEN), _NONE),
+    beyond=_NONE.astype(np.int64),
+    called=_NONE.astype(np.int64),
+    agreed=_NONE.astype(np.bool_),
+    parameters=(),
+)
+
+
 def examine(pairs: Sequence[ArmPair], thresholds: Thresholds) -> list[Tested]:
     """Every pair of one comparison, in its order. Pairs whose figures are unusable do not belong here."""
-    return examine_columns(Measured.of(pairs), thresholds)
+    tests = examine_columns(Measured.of(pairs), thresholds)
+    return tests.rows(np.arange(len(tests)))
 
 
-def examine_columns(cells: Measured, thresholds: Thresholds) -> list[Tested]:
-    return _Family(cells, thresholds).rows() if len(cells.ratio) else []
+def examine_columns(cells: Measured, thresholds: Thresholds) -> FamilyTest:
+    """As :func:`examine`."""
+    return _Family(cells, thresholds).tested() if len(cells.ratio) else _NOTHING
 
 
 class _Family:
@@ -148,7 +206,7 @@ class _Family:
         in_cycles = _error(cells.cycles_error, cells.cycles_ratio, cells.blocks)
         self._cycles_error, self._cycles_freedom = _added(in_cycles, cells.blocks - 1, self._process, own)
 
-    def rows(self) -> list[Tested]:
+    def tested(self) -> FamilyTest:
         reach = _quantile(self._freedom, 1 - self._alpha / self._looks / 2) * self._error
         low, high = self._estimate - reach, self._estimate + reach
         slower, faster = low > self._allowed, high < -self._allowed
@@ -158,29 +216,19 @@ class _Family:
         agreed = self._cycles_agree(slower, faster)
         called = (slower | faster) & agreed & (q_values <= self._rate)
         smallest = self._smallest(int(called.sum()))
-        columns = (
-            np.exp(self._estimate), low, high, np.exp(self._allowed), p_values, q_values, smallest, slower, faster,
-            within, called, agreed,
-        )  # fmt: skip
-        rows = zip(*(column.tolist() for column in columns), self._parameters(), strict=True)
-        return [
-            Tested(
-                ratio=ratio,
-                low=_ratio(least),
-                high=_ratio(most),
-                allowed=allowed,
-                p_value=p_value,
-                q_value=q_value,
-                smallest_detectable=_less_one(_ratio(seen)),
-                beyond=_word(is_slower, is_faster, is_within),
-                called=_word(is_called and is_slower, is_called and is_faster, is_within),
-                agreed=agrees,
-                cells=self._cells,
-                parameters=parameters,
-            )
-            for ratio, least, most, allowed, p_value, q_value, seen, is_slower, is_faster, is_within, is_called, agrees,
-            parameters in rows
-        ]  # fmt: skip
+        return FamilyTest(
+            ratio=np.exp(self._estimate),
+            low=_ratios(low),
+            high=_ratios(high),
+            allowed=np.exp(self._allowed),
+            p_value=p_values,
+            q_value=q_values,
+            smallest_detectable=_ratios(smallest) - 1,
+            beyond=_decisions(slower, faster, within),
+            called=_decisions(called & slower, called & faster, within),
+            agreed=agreed,
+            parameters=self._parameters(),
+        )
 
     def _p_values(self) -> Floats:
         """Twice the smaller of both one-sided p-values, each the larger of time's and cycles', for all looks."""
@@ -305,18 +353,12 @@ def _adjusted(p_values: Floats) -> Floats:
     return np.asarray(false_discovery_control(p_values, method="bh"), dtype=np.float64)
 
 
-def _ratio(log_ratio: float) -> float | None:
-    """None where it is beyond any measurement."""
-    return math.exp(log_ratio) if abs(log_ratio) < _LARGEST_LOG_RATIO else None
+def _ratios(log_ratios: Floats) -> Floats:
+    """NaN where it is beyond any measurement."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.where(np.abs(log_ratios) < _LARGEST_LOG_RATIO, np.exp(log_ratios), math.nan)
 
 
-def _less_one(ratio: float | None) -> float | None:
-    return None if ratio is None else ratio - 1
-
-
-def _word(slower: bool, faster: bool, within: bool) -> Decision:
-    if slower:
-        return Decision.SLOWER
-    if faster:
-        return Decision.FASTER
-    return Decision.SAME if within else Decision.UNDECIDED
+def _decisions(slower: NDArray[np.bool_], faster: NDArray[np.bool_], within: NDArray[np.bool_]) -> Ints:
+    words = (Decision.SLOWER, Decision.FASTER, Decision.SAME)
+    return np.select((slower, faster, within), [_DECISIONS.index(word) for word in words], _UNDECIDED)

@@ -1,4 +1,6 @@
-"""The candidate against the baseline: one verdict row per target, case, params and stage.
+"""The candidate against the baseline, row by row: one verdict per target, case, params and stage.
+
+:mod:`matrix.judging.judge_tables` is who asks, of the cells that tell something.
 
 What is planned for one side and has no record on the other is incomplete; so is a compiled cell without
 evidence, and a timed cell without arms. A case that does not import fails once, at the import stage: its later
@@ -9,14 +11,13 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.changes import Change, Direction, encode
 from matrix.judging.expectations import concerns
 from matrix.judging.family import examine
-from matrix.judging.findings import number
 from matrix.judging.judgement import Judgement, Side, judge_spot
 from matrix.judging.kernel_pairs import same_launches
 from matrix.judging.kinds import kind_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from matrix.case import Expect
     from matrix.judging.arm_pairs import ArmPair
     from matrix.judging.thresholds import Thresholds
-    from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord
+    from matrix.records import CellRecord, DimensionRecord, KernelRecord
 
 NOTHING_RUN = "nothing_run"
 _PINNED, _RETUNED = f"tuning={Tuning.PINNED}", f"tuning={Tuning.RETUNED}"
@@ -64,7 +65,6 @@ class Arm:
     imports: dict[str, CellRecord]
     versions: set[str] = field(default_factory=set)  # of Triton: one, unless runs of several hosts are judged as one
     sides: dict[Spot, Side] = field(default_factory=dict)  # as far as they were asked for
-    ordered: list[Spot] = field(default_factory=list)  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,35 +74,6 @@ class Rules:
     expectations: Mapping[str, Sequence[Expect]]
     thresholds: Thresholds
     timed: Mapping[Spot, TimedPair] = field(default_factory=dict)
-
-
-def judge(  # noqa: PLR0913 - everything that a run knows
-    cells: Sequence[CellRecord],
-    kernels: Sequence[KernelRecord],
-    *,
-    run_id: str,
-    baseline: str,
-    candidates: Sequence[str],
-    expectations: Mapping[str, Sequence[Expect]],
-    thresholds: Thresholds,
-    timings: Sequence[ArmRecord] = (),
-    dimensions: Sequence[DimensionRecord] = (),
-) -> list[VerdictRecord]:
-    """Every candidate against the baseline, with findings numbered. Environments go by their id.
-
-    Of several records of one cell and stage the last one counts. A candidate that nobody ran, with nothing
-    on the baseline's side either, still gets one incomplete row.
-    """
-    arms = arms_of((baseline, *candidates), cells, kernels, dimensions)
-    pairs = ArmPairs(timings)
-    rules = Rules(expectations=expectations, thresholds=one_object(thresholds))
-    rows: list[VerdictRecord] = []
-    for candidate in candidates:
-        place = Place(run_id=run_id, baseline=baseline, candidate=candidate)
-        sides = arms[baseline], arms[candidate]
-        spots = _spots(*sides)
-        rows += judge_spots(place, sides, spots, replace(rules, timed=timed_pairs(place, spots, pairs, thresholds)))
-    return number(rows)
 
 
 @functools.lru_cache(maxsize=16)
@@ -134,15 +105,6 @@ def judge_spots(place: Place, arms: tuple[Arm, Arm], spots: Sequence[Spot], rule
         unchanged = _unchanged(baseline, candidate, spot)
         rows.append(verdict_row(place, spot, judgement, one, other, speed, unchanged=unchanged))
     return rows
-
-
-def _spots(baseline: Arm, candidate: Arm) -> list[Spot]:
-    """Of both, in order; the baseline's own are put in order once for all candidates."""
-    if not baseline.ordered:
-        baseline.ordered.extend(sorted(baseline.cells, key=in_order))
-    if candidate.cells.keys() == baseline.cells.keys():
-        return baseline.ordered
-    return sorted({*baseline.cells, *candidate.cells}, key=in_order)
 
 
 def _foreseen(expectations: Sequence[Expect], baseline: Arm, candidate: Arm) -> Sequence[Expect]:

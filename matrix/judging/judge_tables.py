@@ -1,4 +1,4 @@
-"""Judging recorded tables: what tells nothing by columns, everything else row by row. The rows are the same.
+"""The candidate against the baseline: what tells nothing by columns, everything else row by row, with the same rules.
 
 A night has a hundred thousand verdicts, and records of a few hundred of its cells are ever made.
 """
@@ -17,11 +17,11 @@ from matrix.judging.findings import number
 from matrix.judging.grid import Grid
 from matrix.judging.judge import Place, Rules, Spot, arms_of, judge_spots, one_object, timed_pairs
 from matrix.judging.plain_rows import plain_table
-from matrix.judging.screen import Screen
+from matrix.judging.screen import Compared, Screen
 from matrix.judging.speed import TimedPair
 from matrix.judging.timed_columns import TimedColumns
 from matrix.model import Stage
-from matrix.storage.store import verdict_rows, verdict_table
+from matrix.storage import store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,10 +55,43 @@ def judge_tables(
     expectations: Mapping[str, Sequence[Expect]],
     thresholds: Thresholds,
 ) -> Rows[VerdictRecord]:
-    """As :func:`matrix.judging.judge.judge`."""
+    """Every candidate against the baseline, with findings numbered. Environments go by their id.
+
+    Of several records of one cell and stage the last one counts. A candidate that nobody ran, with nothing on the
+    baseline's side either, still gets one incomplete row.
+    """
     names = (baseline, *candidates)
     rules = Rules(expectations=expectations, thresholds=one_object(thresholds))
     return _Night(tables, names, run_id, rules).verdicts()
+
+
+def judge(  # noqa: PLR0913 - everything that a run knows
+    cells: Sequence[CellRecord],
+    kernels: Sequence[KernelRecord],
+    *,
+    run_id: str,
+    baseline: str,
+    candidates: Sequence[str],
+    expectations: Mapping[str, Sequence[Expect]],
+    thresholds: Thresholds,
+    timings: Sequence[ArmRecord] = (),
+    dimensions: Sequence[DimensionRecord] = (),
+) -> Rows[VerdictRecord]:
+    """As :func:`judge_tables`, of records that are in no table yet."""
+    tables = Tables(
+        cells=store.as_cell_rows(cells),
+        kernels=store.as_kernel_rows(kernels),
+        timings=store.as_arm_rows(timings),
+        dimensions=store.as_dimension_rows(dimensions),
+    )
+    return judge_tables(
+        tables,
+        run_id=run_id,
+        baseline=baseline,
+        candidates=candidates,
+        expectations=expectations,
+        thresholds=thresholds,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +109,10 @@ class _Comparison:
         found: list[int] = self.plain.left.tolist()
         return found
 
+    @classmethod
+    def of(cls, compared: Compared, plain: Plain, place: Place) -> _Comparison:
+        return cls(number=compared.number, place=place, spots=compared.spots, plain=plain, timed=compared.timed)
+
 
 class _Night:
     def __init__(self, tables: Tables, names: Sequence[str], run_id: str, rules: Rules) -> None:
@@ -85,8 +122,12 @@ class _Night:
         self._arms = TimedColumns(tables.timings, self._grid, names)
         checked = np.array(sorted(self._checked()), dtype=np.int64)
         about = {"checked": checked, "expectations": rules.expectations}
-        self._screen = Screen(self._grid, tables.cells, tables.kernels, self._arms, **about)
-        self._comparisons = [self._comparison(place, run_id) for place in range(1, len(names))]
+        screen = Screen(self._grid, tables.cells, tables.kernels, self._arms, **about)
+        compared = [self._compared(number) for number in range(1, len(names))]
+        self._comparisons = [
+            _Comparison.of(each, plain, Place(run_id=run_id, baseline=names[0], candidate=names[each.number]))
+            for each, plain in zip(compared, screen.plain(compared, rules.thresholds), strict=True)
+        ]
 
     def _checked(self) -> Iterator[int]:
         """Spots of the correctness stage with dimensions of their own."""
@@ -98,28 +139,21 @@ class _Night:
             if place is not None:
                 yield place
 
-    def _comparison(self, number: int, run_id: str) -> _Comparison:
-        grid, thresholds = self._grid, self._rules.thresholds
-        spots = np.flatnonzero((grid.cells[0] != ABSENT) | (grid.cells[number] != ABSENT))
-        timed = self._arms.against(number, spots, thresholds)
-        return _Comparison(
-            number=number,
-            place=Place(run_id=run_id, baseline=self._names[0], candidate=self._names[number]),
-            spots=spots,
-            plain=self._screen.of(number, spots, timed, thresholds),
-            timed=timed,
-        )
+    def _compared(self, number: int) -> Compared:
+        cells = self._grid.cells
+        spots = np.flatnonzero((cells[0] != ABSENT) | (cells[number] != ABSENT))
+        return Compared(number=number, spots=spots, timed=self._arms.against(number, spots, self._rules.thresholds))
 
     def verdicts(self) -> Rows[VerdictRecord]:
         """Every comparison's rows in the order of its spots."""
-        left = verdict_rows(number([row for rows in self._judged() for row in rows])).table
+        left = store.verdict_rows(number([row for rows in self._judged() for row in rows])).table
         told = [(each.number, each.place, each.plain) for each in self._comparisons]
         plain, places = plain_table(told, self._grid, self._cell_ids)
         untold = [(each.number, spot) for each in self._comparisons for spot in each.left]
         untold += [(each.number, ABSENT) for each in self._comparisons if not len(each.spots)]
         untold.sort()
         order = np.lexsort(np.concatenate([places, np.array(untold, dtype=np.int64).reshape(-1, 2)]).T[::-1])
-        return verdict_table(pa.concat_tables([plain, left]).take(pa.array(order)))
+        return store.verdict_table(pa.concat_tables([plain, left]).take(pa.array(order)))
 
     def _judged(self) -> Iterator[list[VerdictRecord]]:
         """The rows of what is left, by comparison."""
@@ -184,5 +218,5 @@ class _Night:
             where = {"case": spot.case, "target": spot.target, "params": spot.params}
             pair = pairs.find(place.baseline, place.candidate, **where)
             assert pair is not None
-            found[spot] = TimedPair(pair=pair, test=timed.tests.get(number_of))
+            found[spot] = TimedPair(pair=pair, test=timed.test(number_of))
         return found

@@ -16,28 +16,30 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from matrix.judging.columns import ABSENT, coded, mapped, numbers, together
 from matrix.judging.expectations import concerns
 from matrix.judging.judgement import Judgement, Side, judge_comparison, judge_spot
 from matrix.judging.kernel_pairs import compare_one, launch_options
-from matrix.judging.speed import Medians, SpeedReason, compare_time
+from matrix.judging.speed import SpeedReason
 from matrix.judging.thresholds import Thresholds
+from matrix.judging.timed_alike import timed_alike
 from matrix.model import CPU, Outcome, Stage, Target
 from matrix.storage.store import COMPILER_STAGES, FACTS, facts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from matrix.case import Expect
     from matrix.judging.columns import Bools, Ints
     from matrix.judging.grid import Grid
     from matrix.judging.judge import Spot
-    from matrix.judging.speed import SpeedComparison
+    from matrix.judging.timed_alike import TimedAlike
     from matrix.judging.timed_columns import Timed, TimedColumns
-    from matrix.records import CellRecord, KernelRecord
+    from matrix.records import CellRecord, KernelFacts, KernelRecord
     from matrix.storage.rows import Rows
 
 _RESOURCES = ("registers", "shared_bytes", "stack_bytes")  # without which machine code is not the same
@@ -53,16 +55,35 @@ _AS_BEFORE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Spots of which the row judge says the same; timed ones with figures of their own."""
+
+    judgement: Judgement
+    spots: Ints
+    timed: TimedAlike | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plain:
-    """One comparison's spots that tell nothing, with what the row judge says of them, the timed ones with their speed;
-    ``left`` are the others. ``unchanged``, by spot: both sides launch the same machine code alike.
+    """One comparison's spots that tell nothing, by what the row judge says of them; ``left`` are the others.
+    ``unchanged``, by spot: both sides launch the same machine code alike.
     """
 
-    judged: Mapping[int, Judgement]
-    speeds: Mapping[int, SpeedComparison]
+    groups: Sequence[Group]
     unchanged: Bools
     left: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Compared:
+    """The environment of that ``number`` against the first, at these spots. ``timed`` is None where the two ran the
+    other way round.
+    """
+
+    number: int
+    spots: Ints
+    timed: Timed | None
 
 
 class Screen:
@@ -89,23 +110,29 @@ class Screen:
         self._unread[checked] = True
         self._expected = _expected(grid.spots, expectations)
 
-    def of(self, number: int, spots: Ints, timed: Timed | None, thresholds: Thresholds) -> Plain:
-        """The environment of that number against the first, at these spots."""
-        grid = self._grid
-        before, after = grid.cells[0, spots], grid.cells[number, spots]
+    def plain(self, comparisons: Sequence[Compared], thresholds: Thresholds) -> list[Plain]:
+        """Of each comparison what tells nothing; the code of all is looked at together."""
+        quiet = [self._quiet(each) for each in comparisons]
+        coded_groups = self._compiled(comparisons, quiet, thresholds)
+        found = []
+        for each, spots, in_code in zip(comparisons, quiet, coded_groups, strict=True):
+            stages = self._stage[spots]
+            groups = [*_passing(spots, stages), *in_code]
+            if each.timed is not None:
+                groups += self._timed(each.number, spots[stages == Stage.TIMING], each.timed, thresholds)
+            told = np.concatenate([np.empty(0, dtype=np.int64), *(group.spots for group in groups)])
+            left = np.setdiff1d(each.spots, told, assume_unique=True)
+            found.append(Plain(groups=groups, unchanged=self._unchanged(each.number), left=left))
+        return found
+
+    def _quiet(self, compared: Compared) -> Ints:
+        """Spots that both sides pass and no expectation speaks about."""
+        spots, cells = compared.spots, self._grid.cells
+        before, after = cells[0, spots], cells[compared.number, spots]
         both = (before != ABSENT) & (after != ABSENT)
         both &= self._passed[before] & self._passed[after] & ~self._unread[spots]
-        quiet = spots[both & ~self._foreseen(number)[spots]]
-        stages = self._stage[quiet]
-        in_code, in_time = quiet[stages == Stage.COMPILE], quiet[stages == Stage.TIMING]
-        speeds = self._timed(number, in_time, timed, thresholds) if timed is not None else {}
-        judged = {
-            **{spot: _both_pass(self._stage[spot]) for spot in quiet.tolist() if self._stage[spot] not in _COMPARED},
-            **self._compiled(number, in_code, thresholds),
-            **{spot: Judgement(verdict=speed.verdict, changes=speed.changes) for spot, speed in speeds.items()},
-        }
-        left = np.setdiff1d(spots, np.array([*judged], dtype=np.int64), assume_unique=True)
-        return Plain(judged=judged, speeds=speeds, unchanged=self._unchanged(number), left=left)
+        quiet: Ints = spots[both & ~self._foreseen(compared.number)[spots]]
+        return quiet
 
     def _foreseen(self, number: int) -> Bools:
         """By spot: whether an expectation may speak about this candidate's cell there, at whatever params."""
@@ -116,15 +143,26 @@ class Screen:
             found[spots] |= holding[versions[spots]]
         return found
 
-    def _compiled(self, number: int, spots: Ints, thresholds: Thresholds) -> dict[int, Judgement]:
-        """Of cells that launch one kernel, the same on both sides, and compile as fast as before."""
+    def _compiled(
+        self, comparisons: Sequence[Compared], quiet: Sequence[Ints], thresholds: Thresholds
+    ) -> list[list[Group]]:
+        """By comparison: cells that launch one kernel, the same on both sides, and compile as fast as before."""
+        rows = self._grid.kernels
+        spots = [self._single(each.number, own) for each, own in zip(comparisons, quiet, strict=True)]
+        before = np.concatenate([rows[0, own] for own in spots])
+        after = np.concatenate([rows[each.number, own] for each, own in zip(comparisons, spots, strict=True)])
+        which, judged = self._code.judged(before, after, thresholds)
+        edges = np.cumsum([len(own) for own in spots])[:-1]
+        return [
+            [Group(judgement=judged[number], spots=own[said == number]) for number in np.unique(said[said != ABSENT])]
+            for own, said in zip(spots, np.split(which, edges), strict=True)
+        ]
+
+    def _single(self, number: int, spots: Ints) -> Ints:
         counts, rows = self._grid.counts, self._grid.kernels
-        single = spots[(counts[0, spots] == 1) & (counts[number, spots] == 1)]
-        before, after = rows[0, single], rows[number, single]
-        plain = self._code.same_name(before, after) & self._code.as_fast(before, after, thresholds)
-        single, before, after = single[plain], before[plain], after[plain]
-        judged = self._code.judged(before, after, thresholds)
-        return {spot: judgement for spot, judgement in zip(single.tolist(), judged, strict=True) if judgement}
+        spots = spots[self._stage[spots] == Stage.COMPILE]
+        found: Ints = spots[(counts[0, spots] == 1) & (counts[number, spots] == 1)]
+        return found[self._code.same_name(rows[0, found], rows[number, found])]
 
     def _unchanged(self, number: int) -> Bools:
         """By spot of a timed cell: whether both sides launch the same machine code alike."""
@@ -136,21 +174,26 @@ class Screen:
         found[timed] = self._code.same_launch(self._grid.kernels[0, code], self._grid.kernels[number, code])
         return found
 
-    def _timed(self, number: int, spots: Ints, timed: Timed, thresholds: Thresholds) -> dict[int, SpeedComparison]:
+    def _timed(self, number: int, spots: Ints, timed: Timed, thresholds: Thresholds) -> Iterator[Group]:
         """As fast as before, launched as fast as before, of cells with one kernel or none that is recorded."""
         code, arms = self._grid.code[spots], self._arms
         several = (code != ABSENT) & ((self._grid.counts[0, code] > 1) | (self._grid.counts[number, code] > 1))
-        spots = spots[~several & (timed.candidate[spots] != ABSENT)]
+        spots = spots[~several & (timed.tested[spots] != ABSENT)]
         quiet = ~(arms.launch_moved(timed, spots) >= thresholds.launch_growth_us)
         spots = spots[quiet & arms.untuned[timed.candidate[spots]]]
-        before, after = (arms.median_us[rows[spots]].tolist() for rows in (timed.baseline, timed.candidate))
-        found = {}
-        for spot, one, other in zip(spots.tolist(), before, after, strict=True):
-            if test := timed.tests.get(spot):
-                comparison = compare_time(test, Medians(one, other, None))
-                if comparison.changes[0].reason_code in _AS_BEFORE:
-                    found[spot] = comparison
-        return found
+        before, after = (arms.median_us[rows[spots]] for rows in (timed.baseline, timed.candidate))
+        for own, alike in timed_alike(timed.tests, timed.tested[spots], before, after):
+            speed = alike.model
+            if speed.changes[0].reason_code in _AS_BEFORE:
+                judgement = Judgement(verdict=speed.verdict, changes=speed.changes)
+                yield Group(judgement=judgement, spots=spots[own], timed=alike)
+
+
+def _passing(spots: Ints, stages: NDArray[np.str_]) -> Iterator[Group]:
+    """What both sides pass at stages that compare nothing further."""
+    for stage in np.unique(stages).tolist():
+        if stage not in _COMPARED:
+            yield Group(judgement=_both_pass(stage), spots=spots[stages == stage])
 
 
 def _expected(spots: Sequence[Spot], expectations: Mapping[str, Sequence[Expect]]) -> dict[str, Ints]:
@@ -188,7 +231,7 @@ class _Code:
         same: Bools = self._names[before] == self._names[after]
         return same
 
-    def as_fast(self, before: Ints, after: Ints, thresholds: Thresholds) -> Bools:
+    def _as_fast(self, before: Ints, after: Ints, thresholds: Thresholds) -> Bools:
         """Whether compile time is neither multiplied nor cut."""
         one, other = self._seconds[before], self._seconds[after]
         ratio, growth = thresholds.compile_time_ratio, thresholds.compile_time_growth_s
@@ -200,16 +243,28 @@ class _Code:
         same: Bools = self.same_name(before, after) & self._identical(before, after)
         return same & (self._launches[before] == self._launches[after])
 
-    def judged(self, before: Ints, after: Ints, thresholds: Thresholds) -> list[Judgement | None]:
-        """What the rules say of each two; None where they find something. Asked once of all that show the same."""
+    def judged(self, before: Ints, after: Ints, thresholds: Thresholds) -> tuple[Ints, list[Judgement]]:
+        """What the rules say of each two, by its place among all that they say; :data:`ABSENT` where they find
+        something. Asked once of all that show the same.
+        """
         identical = self._identical(before, after)
         alike = together([self._figures[before], self._figures[after], self._names[after]])
         _, first, which = np.unique(np.where(identical, ABSENT, alike), return_index=True, return_inverse=True)
-        sides = [facts_of(self._table.take(rows[first])) for rows in (before, after)]
-        names = self._table["kernel"].take(after[first]).to_pylist()
-        found = [compare_one(name, one, other, thresholds) for name, one, other in zip(names, *sides, strict=True)]
-        judged = [None if each.changes else judge_comparison(each) for each in found]
-        return [judged[number] for number in which.reshape(-1).tolist()]
+        facts = self._facts(np.concatenate([before[first], after[first]]))
+        names = self._table["kernel"].take(pa.array(after[first])).to_pylist()
+        sides = zip(names, facts[: len(first)], facts[len(first) :], strict=True)
+        compared = (compare_one(*side, thresholds) for side in sides)
+        said = [None if each.changes else judge_comparison(each) for each in compared]
+        distinct = {id(one): one for one in said if one}  # of thousands a few objects
+        number = {key: place for place, key in enumerate(distinct)}
+        found = np.array([number[id(one)] if one else ABSENT for one in said], dtype=np.int64)[which.reshape(-1)]
+        return np.where(self._as_fast(before, after, thresholds), found, ABSENT), [*distinct.values()]
+
+    def _facts(self, rows: Ints) -> list[KernelFacts]:
+        """Of these rows of the evidence, each read once."""
+        distinct, which = np.unique(rows, return_inverse=True)
+        read = facts_of(self._table.select(FACTS).take(pa.array(distinct)))
+        return [read[place] for place in which.reshape(-1).tolist()]
 
     def _identical(self, before: Ints, after: Ints) -> Bools:
         known, digest = self._sass

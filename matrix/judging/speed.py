@@ -118,16 +118,20 @@ class SpeedComparison:
         test = self.test
         if test is None:
             return said
-        return said | {
-            "ratio": test.ratio,
-            "ratio_low": test.low,
-            "ratio_high": test.high,
-            "allowed": test.allowed,
-            "p_value": test.p_value,
-            "q_value": test.q_value,
-            "smallest_detectable": test.smallest_detectable,
-            "parameters": test.parameters,
-        }
+        return said | {column: getattr(test, name) for column, name in TEST_COLUMNS.items()}
+
+
+# Columns of a verdict row by what the test calls them.
+TEST_COLUMNS: Mapping[str, str] = {
+    "ratio": "ratio",
+    "ratio_low": "low",
+    "ratio_high": "high",
+    "allowed": "allowed",
+    "p_value": "p_value",
+    "q_value": "q_value",
+    "smallest_detectable": "smallest_detectable",
+    "parameters": "parameters",
+}
 
 
 def speed_titles() -> dict[str, str]:
@@ -181,6 +185,16 @@ class Medians(NamedTuple):
         return cls(pair.baseline.median_us, pair.candidate.median_us, pair.candidate.cycles_ratio)
 
 
+class Figures(NamedTuple):
+    """Of a timed cell, as its sentence names them: the ratio with its interval, and both medians."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    baseline_us: float | None
+    candidate_us: float | None
+
+
 def compare_time(test: Tested, medians: Medians) -> SpeedComparison:
     """The time of a call alone: nothing of launches and tuning."""
     reason = _reason(test)
@@ -230,16 +244,23 @@ _MEANINGS = {
 
 
 def _moved(medians: Medians, test: Tested, reason: SpeedReason, direction: Direction) -> Change:
-    text = f"time of a call {times(test.ratio)} ({times(test.low)} to {times(test.high)})"
-    text += f": {microseconds(medians.baseline_us)} → {microseconds(medians.candidate_us)}"
+    figures = Figures(test.ratio, test.low, test.high, medians.baseline_us, medians.candidate_us)
     return Change(
         reason_code=reason,
         direction=direction,
         severity=_severity(reason, test.ratio),
-        text=text + _beside(medians, test, reason),
+        text=sentence(figures) + _beside(medians, test, reason),
         stage=Stage.TIMING,
         baseline_value=medians.baseline_us,
         candidate_value=medians.candidate_us,
+    )
+
+
+def sentence(figures: Figures) -> str:
+    """What is said of every timed cell, whatever it means."""
+    ratio, low, high, before, after = figures
+    return (
+        f"time of a call {times(ratio)} ({times(low)} to {times(high)}): {microseconds(before)} → {microseconds(after)}"
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.columns import ABSENT, coded, mapped, numbers, together
@@ -19,26 +20,35 @@ from matrix.model import Stage
 from matrix.records import Role, Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from matrix.judging.columns import Floats, Ints
-    from matrix.judging.family import Tested
+    from matrix.judging.family import FamilyTest, Tested
     from matrix.judging.grid import Grid
     from matrix.judging.judge import Spot
     from matrix.judging.thresholds import Thresholds
     from matrix.records import ArmRecord
     from matrix.storage.rows import Rows
 
+_INSTRUMENT = ("run_id", "gpu_uuid")
+_TESTED = ("ratio", "standard_error", "cycles_ratio", "cycles_error", "blocks", "looks", "alpha")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
     """One comparison. ``baseline`` and ``candidate`` are rows of the timings by spot, :data:`ABSENT` where the two did
-    not run beside each other; ``tests`` are of those spots whose figures can be used.
+    not run beside each other; ``tests`` are of those spots whose figures can be used, and ``tested``, by spot, where
+    its test stands among them.
     """
 
     baseline: Ints
     candidate: Ints
-    tests: Mapping[int, Tested]
+    tests: FamilyTest
+    tested: Ints
+
+    def test(self, spot: int) -> Tested | None:
+        place = self.tested[spot : spot + 1]
+        return None if place[0] == ABSENT else self.tests.rows(place)[0]
 
 
 class TimedColumns:
@@ -52,16 +62,19 @@ class TimedColumns:
         self._against = mapped(table["baseline"], lambda name: known.get(name, ABSENT), null=ABSENT)
         self._is_candidate = mapped(table["role"], lambda role: role == Role.CANDIDATE, null=False)
         self._is_baseline = mapped(table["role"], lambda role: role == Role.BASELINE, null=False)
-        run, gpu = (coded(table[name])[0] for name in ("run_id", "gpu_uuid"))
+        run, gpu = (coded(table[name])[0] for name in _INSTRUMENT)
         self._measurement = together([run, gpu, self._against, grid.arms])
         self._sound = mapped(table["problems"], lambda problems: not json.loads(problems), null=True)
         self.untuned = mapped(table["tuning"], lambda tuning: tuning == Tuning.NONE, null=True)
-        self.median_us, self.launch_us, self.cycles_ratio = (
-            numbers(table[name]) for name in ("median_us", "launch_us", "cycles_ratio")
-        )
+        self.median_us, self.launch_us = (numbers(table[name]) for name in ("median_us", "launch_us"))
+        self._figures = {name: numbers(table[name]) for name in _TESTED}
         # What the instrument is off by is the controls', whatever arms are asked for.
-        self._always = np.flatnonzero(~self._is_candidate)
-        self._floors = ArmPairs(timings.taken(self._always.tolist()))
+        self._always = timings.taken(np.flatnonzero(~self._is_candidate).tolist())
+        floors = ArmPairs(self._always).floors
+        self._instrument = together([run, gpu])
+        _, first = np.unique(self._instrument, return_index=True)
+        names_of = zip(*(table[name].take(pa.array(first)).to_pylist() for name in _INSTRUMENT), strict=True)
+        self._noise = [floors.get(each) for each in names_of]
 
     def against(self, number: int, spots: Ints, thresholds: Thresholds) -> Timed | None:
         """The environment of that number against the first, at these spots; None where they ran the other way round:
@@ -80,20 +93,18 @@ class TimedColumns:
         known = spots[candidate[spots] != ABSENT]
         baseline[known] = first[self._measurement[candidate[known]]]
         candidate = np.where(baseline == ABSENT, ABSENT, candidate)
-        return Timed(baseline=baseline, candidate=candidate, tests=self._tested(baseline, candidate, thresholds))
-
-    def _tested(self, baseline: Ints, candidate: Ints, thresholds: Thresholds) -> dict[int, Tested]:
         timed = np.flatnonzero(candidate != ABSENT)
         sound = timed[self._sound[baseline[timed]] & self._sound[candidate[timed]]]
-        return dict(zip(sound.tolist(), examine_columns(self._measured(candidate[sound]), thresholds), strict=True))
+        tested: Ints = np.full(shape[1], ABSENT, dtype=np.int64)
+        tested[sound] = np.arange(len(sound))
+        tests = examine_columns(self._measured(candidate[sound]), thresholds)
+        return Timed(baseline=baseline, candidate=candidate, tests=tests, tested=tested)
 
     def _measured(self, rows: Ints) -> Measured:
-        table = self._timings.table.take(rows)
-        names = ("ratio", "standard_error", "cycles_ratio", "cycles_error", "blocks", "looks", "alpha")
-        runs = zip(table["run_id"].to_pylist(), table["gpu_uuid"].to_pylist(), strict=True)
-        noise = [self._floors.floors.get(run) for run in runs]
+        noise = [self._noise[place] for place in self._instrument[rows].tolist()]
         floor = np.array([known.p95 if known else 0.0 for known in noise], dtype=np.float64)
-        return Measured(**{name: numbers(table[name]) for name in names}, floor=floor, noise=noise)
+        figures = {name: values[rows] for name, values in self._figures.items()}
+        return Measured(**figures, floor=floor, noise=noise)
 
     def launch_moved(self, timed: Timed, spots: Ints) -> Floats:
         """By how many microseconds of host time a launch of the two differ; NaN where it is not known."""
@@ -114,4 +125,4 @@ class TimedColumns:
 
     def pairs(self, rows: Iterable[int]) -> ArmPairs:
         """The candidates' arms in these rows, with whom they were timed."""
-        return ArmPairs(self._timings.taken(np.union1d(self._always, np.array([*rows], dtype=np.int64))))
+        return ArmPairs([*self._always, *self._timings.taken(sorted({*rows}))])

@@ -22,7 +22,7 @@ from matrix.hypotheses.ledger import ledger_of
 from matrix.hypotheses.ledger import write_copy as write_ledger
 from matrix.judging.decision import exit_code
 from matrix.judging.expectations import read_expectations
-from matrix.judging.judge import judge
+from matrix.judging.judge_tables import judge
 from matrix.judging.releases import release_expectations
 from matrix.judging.waivers import waive
 from matrix.model import Stage

@@ -90,8 +90,30 @@ EVIDENCE = _schema(
 )
 
 
+def as_cell_rows(records: Sequence[CellRecord]) -> Rows[CellRecord]:
+    """As they would be read back; so do the other three."""
+    return Rows(_table(CELLS, _columns_of(CellRecord, records)), functools.partial(_records, CellRecord))
+
+
+def as_kernel_rows(records: Sequence[KernelRecord]) -> Rows[KernelRecord]:
+    columns = _columns_of(KernelRecord, records, _FLAT) | _columns_of(KernelFacts, [record.facts for record in records])
+    for stage in COMPILER_STAGES:
+        columns[f"seconds_{stage}"] = [record.seconds.get(stage) for record in records]
+    columns["seconds_total"] = [sum(record.seconds.values()) if record.seconds else None for record in records]
+    return Rows(_table(EVIDENCE, columns), _kernels)
+
+
+def as_dimension_rows(records: Sequence[DimensionRecord]) -> Rows[DimensionRecord]:
+    table = _table(DIMENSIONS, _columns_of(DimensionRecord, records))
+    return Rows(table, functools.partial(_records, DimensionRecord))
+
+
+def as_arm_rows(records: Sequence[ArmRecord]) -> Rows[ArmRecord]:
+    return Rows(_table(TIMINGS, _columns_of(ArmRecord, records)), functools.partial(_records, ArmRecord))
+
+
 def write_cells(folder: Path, records: Sequence[CellRecord]) -> None:
-    _write(folder / "cells.parquet", _table(CELLS, _columns_of(CellRecord, records)))
+    _write(folder / "cells.parquet", as_cell_rows(records).table)
 
 
 def write_verdicts(folder: Path, records: Sequence[VerdictRecord]) -> None:
@@ -100,22 +122,18 @@ def write_verdicts(folder: Path, records: Sequence[VerdictRecord]) -> None:
 
 
 def write_evidence(folder: Path, records: Sequence[KernelRecord]) -> None:
-    columns = _columns_of(KernelRecord, records, _FLAT) | _columns_of(KernelFacts, [record.facts for record in records])
-    for stage in COMPILER_STAGES:
-        columns[f"seconds_{stage}"] = [record.seconds.get(stage) for record in records]
-    columns["seconds_total"] = [sum(record.seconds.values()) if record.seconds else None for record in records]
-    _write(folder / "evidence.parquet", _table(EVIDENCE, columns))
+    _write(folder / "evidence.parquet", as_kernel_rows(records).table)
 
 
 def write_dimensions(folder: Path, records: Sequence[DimensionRecord]) -> None:
     """Like the timings and the rounds, only where there are any: a host without a GPU leaves no such table."""
     if records:
-        _write(folder / "dimensions.parquet", _table(DIMENSIONS, _columns_of(DimensionRecord, records)))
+        _write(folder / "dimensions.parquet", as_dimension_rows(records).table)
 
 
 def write_timings(folder: Path, records: Sequence[ArmRecord]) -> None:
     if records:
-        _write(folder / "timings.parquet", _table(TIMINGS, _columns_of(ArmRecord, records)))
+        _write(folder / "timings.parquet", as_arm_rows(records).table)
 
 
 def write_rounds(folder: Path, records: Sequence[RoundRecord]) -> None:
