@@ -312,7 +312,7 @@ def test_targets_on_request_compile_and_are_left_out_by_default(project: Project
         "run",
         "--no-builtin",
         "--kernels",
-        str(KERNELS / "softmax.py"),
+        str(KERNELS / "vector_add.py"),
         "--stages",
         "import,compile",
         "--json",
