@@ -252,6 +252,17 @@ as_of = "yesterday"
         assert problem.startswith(start)
 
 
+def test_an_empty_text_or_an_endless_time_means_nothing(tmp_path):
+    found = problems(tmp_path, 'kernels = [""]\npythonpath = ["\\u0000"]\n[timeouts]\ncompile = inf\n')
+    assert [
+        word for problem, word in zip(found, ("empty text", "null", "above 0"), strict=True) if word in problem
+    ] == ["empty text", "null", "above 0"]
+    (tmp_path / "matrix.toml").unlink()
+    (tmp_path / "matrix.toml").symlink_to("nowhere")
+    with pytest.raises(ConfigurationError, match=r"matrix.toml: cannot be read"):
+        config.load(tmp_path)
+
+
 def test_syntax_errors_are_reported_beside_each_other_and_beside_the_rest(tmp_path):
     found = problems(tmp_path, 'baseline = 3.8.0\ntargets = ["sm_90"]\nstages = ["comple"]\ncases = softmax\n')
     assert [problem.partition(":")[0] for problem in found] == ["1", "3", "4"]

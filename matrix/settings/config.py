@@ -96,8 +96,8 @@ def load(root: Path, *, file: Path | None = None) -> Configuration:
 
 
 def _user_file(root: Path) -> Path | None:
-    if (own := root / USER_FILE).is_file():
-        return own
+    if (own := root / USER_FILE).exists() or own.is_symlink():
+        return own  # a folder, or a link that leads nowhere, is said to be one
     project = root / _FALLBACK_FILE
     if not project.is_file() or "triton-matrix" not in project.read_text(encoding="utf-8", errors="replace"):
         return None  # somebody's project: its syntax is not ours to judge

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import math
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -133,10 +134,14 @@ class Table:
         """A list of texts; one text alone will do."""
         value = self._value(key, list(default))
         values = [value] if isinstance(value, str) else value
-        if isinstance(values, list) and all(isinstance(each, str) for each in values):
-            return tuple(values)
-        self.problem(key, f"must be a list of texts, not {_shown(value)}")
-        return tuple(default)
+        if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+            self.problem(key, f"must be a list of texts, not {_shown(value)}")
+            return tuple(default)
+        # An empty text names nothing, and as a path it would come to mean the file's own folder.
+        if any(not each.strip() or "\0" in each for each in values):
+            self.problem(key, f"holds an empty text or a null character: {_shown(value)}")
+            return tuple(default)
+        return tuple(values)
 
     def words(self, key: str, choices: Iterable[str], default: Iterable[str] = ()) -> tuple[str, ...]:
         """A list of words of a closed set."""
@@ -157,7 +162,7 @@ class Table:
 
     def seconds(self, key: str, default: float) -> float:
         value = self._value(key, default)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf:
             return float(value)
         self.problem(key, f"must be a number of seconds above 0, not {_shown(value)}")
         return default
