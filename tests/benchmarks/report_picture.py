@@ -16,7 +16,7 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 WIDTH = 1200
-MARGIN = 24
+MARGIN = 6
 
 
 def main(run: Path, picture: Path) -> None:
