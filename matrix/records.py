@@ -139,7 +139,7 @@ class KernelRecord:
     source_file: str
     source_line: int
     ptxas_version: str
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # of processor time, a stage of the compiler each
     artifacts: dict[str, str]
     facts: KernelFacts
 

@@ -247,7 +247,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def compile_time_changes(baseline_s: float, candidate_s: float, thresholds: Thresholds) -> list[Change]:
-    """The compiler's own seconds over the same kernels. Wall times on a shared machine: large steps only."""
+    """The compiler's own seconds of processor time over the same kernels."""
 
     def lost(before: float, after: float) -> bool:
         return _multiplied(before, after, thresholds.compile_time_ratio, thresholds.compile_time_growth_s)

@@ -60,7 +60,7 @@ class Thresholds:
     fma_min: int = 2
     code_ratio: float = 2.0
     code_growth_bytes: int = 8192
-    # Wall time on a shared machine: only what no noise explains.
+    # Processor time: what else the machine does is not in it, but shared caches and clocks are. Large steps only.
     compile_time_ratio: float = 3.0
     compile_time_growth_s: float = 5.0
     # Measured time of a call: what is slower by less is a change and no regression. Where this run's own
