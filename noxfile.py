@@ -29,6 +29,10 @@ nox.needs_version = ">=2026.10"
 nox.options.default_venv_backend = "uv"
 nox.options.sessions = ["matrix"]
 
+# Containers like to set it. Each of our processes would then compile pandas and all the rest anew as it starts, which
+# more than doubles its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def _carry_pip_settings() -> None:
     """Let uv see the indexes and certificates that pip was set up with; uv does not read pip's settings."""
