@@ -89,10 +89,20 @@ def test_a_pair_that_is_made_up_takes_after_its_halves(stock):
 
 def test_a_wheel_is_an_environment(stock, tmp_path):
     wheel = tmp_path / "triton-3.10.0+mine-cp311-cp311-linux_x86_64.whl"
+    with pytest.raises(UsageError, match="there is no wheel"):
+        find(stock.environments, str(wheel))
+    wheel.touch()
     found = find(stock.environments, str(wheel))
     assert found.id == "triton3.10.0+mine-torch2.15.0"
     assert found.triton == f"triton @ {wheel.as_uri()}"
     assert found.triton_version == "3.10.0+mine"
+    # A build of one's own that calls itself a release is not that release, and stays itself where it goes by its id.
+    own = tmp_path / "triton-3.9.0-cp311-cp311-linux_x86_64.whl"
+    own.write_text("mine")
+    known = stock.with_wheels(["3.8.0", own.name], folder=tmp_path)
+    (chosen,) = known.select([own.name])
+    assert chosen.id.startswith("triton3.9.0-torch2.15.0-") and chosen.triton == f"triton @ {own.as_uri()}"
+    assert known.environment(chosen.id) == chosen != known.environment("3.9.0")
 
 
 def test_an_unknown_name_says_what_there_is(stock):

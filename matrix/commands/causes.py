@@ -141,8 +141,9 @@ def _laboratory(asked: dict[str, Any]) -> Laboratory:
     from matrix.causes.probe import Laboratory, is_on_host
     from matrix.running.run import default_jobs
 
+    configuration = config.load(project_root(), file=asked["config_file"])
     return Laboratory(
-        configuration=config.load(project_root(), file=asked["config_file"]),
+        configuration=configuration.with_wheels([asked["good"], asked["bad"]], folder=Path.cwd()),
         home=project_home(),
         board=Board(quiet=asked["quiet"]),
         jobs=default_jobs(),

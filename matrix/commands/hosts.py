@@ -33,7 +33,8 @@ def doctor(with_gpu: bool, gpu_index: str | None, name: str | None, config_file:
     from matrix.commands.doctor import examine, examined_text
 
     if with_gpu:
-        return _examine_gpus(gpu_index, name, config.load(project_root(), file=config_file), as_json=as_json)
+        configuration = config.load(project_root(), file=config_file).with_wheels([name or ""], folder=Path.cwd())
+        return _examine_gpus(gpu_index, name, configuration, as_json=as_json)
     if gpu_index is not None or name is not None:
         raise UsageError("--gpu-index and --environment mean nothing without --gpu", hint="add --gpu")
     checks = examine(project_home())

@@ -121,6 +121,9 @@ def fleet(
     from matrix.running.run import Run, default_jobs
 
     configuration, board = configuration_of(selection), Board(quiet=quiet or as_json)
+    if configuration.wheels:
+        hint = "declare it in matrix.toml, as an environment whose triton every host can fetch"
+        raise UsageError(f"hosts have no {next(iter(configuration.wheels))}", hint=hint)
     waivers, history = waivers_of(waiver_file), history_of(history_at)
     with connected(address) as cluster:
         offer = offered(cluster.nodes())

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 def configuration_of(selection: dict[str, Any]) -> Configuration:
-    return config.load(project_root(), file=selection["config_file"])
+    """The project's configuration, with the wheels that the command line names as environments."""
+    named = filter(None, [selection["baseline"], *flat(selection["candidate"])])
+    return config.load(project_root(), file=selection["config_file"]).with_wheels(named, folder=Path.cwd())
 
 
 def request_of(

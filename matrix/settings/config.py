@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,13 +57,26 @@ class Configuration:
     timeouts_s: Mapping[str, float] = field(default_factory=lambda: dict(TIMEOUTS_S))
     requires: tuple[str, ...] = ()  # what the case files of a run need in every environment
     sources: tuple[Path, ...] = ()
+    wheels: Mapping[str, Environment] = field(default_factory=dict)  # what wheels stand for, by path and by id
 
     def environment(self, name: str) -> Environment:
         """Raises :class:`UsageError` for a name that means no environment."""
-        return find(self.environments, name, folder=Path.cwd()).apart(self.requires)
+        return (self.wheels.get(name) or find(self.environments, name, folder=Path.cwd())).apart(self.requires)
 
     def select(self, names: Iterable[str]) -> list[Environment]:
-        return select(self.environments, names, folder=Path.cwd())
+        found = [[self.wheels[name]] if name in self.wheels else self._selected(name) for name in names]
+        return list({each.id: each for some in found for each in some}.values())
+
+    def _selected(self, name: str) -> list[Environment]:
+        return select(self.environments, [name], folder=Path.cwd())
+
+    def with_wheels(self, names: Iterable[str], *, folder: Path) -> Configuration:
+        """Knowing what each wheel among the names stands for: its path is its only mark, which its id does not hold.
+
+        Raises :class:`UsageError` for a wheel that is not there.
+        """
+        found = {name: find(self.environments, name, folder=folder) for name in names if name.endswith(".whl")}
+        return replace(self, wheels={**self.wheels, **found, **{each.id: each for each in found.values()}})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +105,9 @@ def load(root: Path, *, file: Path | None = None) -> Configuration:
     problems = [*stock.sorted_problems(), *(user.sorted_problems() if user else ())]
     if problems:
         raise ConfigurationError(problems, hint="docs/environments.md lists every key; nothing was run")
-    return configuration
+    return configuration.with_wheels(
+        [configuration.baseline, *configuration.candidates], folder=path.parent if path else root
+    )
 
 
 def _user_file(root: Path) -> Path | None:

@@ -262,11 +262,16 @@ def _wheel(environments: Sequence[Environment], path: Path) -> Environment | Non
     newest = releases(environments)[-1:]
     if not newest:
         return None
+    if not path.is_file():
+        raise UsageError(f"there is no wheel {path}", hint="name the file of a Triton that you built or downloaded")
     version = _wheel_version(path.name) or path.stem
     torch = newest[0].torch_version
+    name = safe(f"triton{version}-torch{torch}")
+    if any(each.id == name for each in environments):  # a build of a release is not that release
+        name += f"-{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
     return replace(
         newest[0],
-        id=safe(f"triton{version}-torch{torch}"),
+        id=name,
         triton=requirement("triton", str(path)),
         tags=(),
         as_of="",
