@@ -124,6 +124,7 @@ def test_a_slow_down_shows_the_raw_samples_of_its_arms(browser, run):
         (_, before), (after, _), (_, control) = ends
         assert before < 200 and control < 200 and after > 800
         assert re.search(r"264", card.locator(".strip.candidate").inner_text())
+        assert re.search(r"drawn anew 2,000 times: \W3\.\d+ \(\W3\.\d+ to \W3\.\d+\)", card.inner_text())
     # A folder whose raw samples were left out still has its report.
     assert "column_max_tma: slower" in text_without_rounds(run)
 

@@ -232,5 +232,6 @@ def test_the_command_writes_it(tmp_path, monkeypatch):
     text = (tmp_path / "sample-signoff.html").read_text()
     assert text.count('class="figure ') == sum(arm.role is Role.CANDIDATE for arm in load(sample_folder()).timings)
     assert len(text) < 1_000_000
+    assert "<b>host (Triton 3.6.0)</b>" in text  # whose id says nothing
     two = CliRunner().invoke(cli.main, ["report", "--signoff", "a", "b"])
     assert two.exit_code != 0

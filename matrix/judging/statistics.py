@@ -4,7 +4,7 @@ The judged quantity is the *paired* log-ratio: in each round, candidate over bas
 (interquartile mean) of its samples. Rounds lie in blocks; between blocks the buffers move. The rounds of one
 block share their placement, so a block is one observation (the median of its rounds) and the interval
 that decides is Student's over blocks: with eight to two dozen of them it keeps its level, where a
-bootstrap is known to be too narrow. The bootstrap over blocks and rounds is what is shown.
+bootstrap is known to be too narrow. The bootstrap over blocks and rounds stands beside it in the report, as a witness.
 
 Repeated looks. :class:`StoppingRule` looks a fixed number of times at most and spends its false-alarm rate in
 equal parts (Bonferroni), so that the chance of ever calling a kernel slower or faster whose true ratio lies

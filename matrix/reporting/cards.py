@@ -17,6 +17,7 @@ from matrix.reporting.arm_table import arm_notes, arm_rows
 from matrix.reporting.dimension_table import dimension_rows, dimensions_equal
 from matrix.reporting.evidence_table import FactRow, fact_rows
 from matrix.reporting.memory_lines import LineRow, line_rows
+from matrix.reporting.resampled import resampled
 from matrix.reporting.said import cell_of
 from matrix.reporting.strips import Strips, strips
 from matrix.resources import kernels_folder, sample_folder
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from matrix.explaining.chain import Chain
     from matrix.judging.arm_pairs import ArmPair
     from matrix.judging.groups import Group, Sighting
-    from matrix.records import CellRecord, DimensionRecord, KernelRecord, VerdictRecord
+    from matrix.records import CellRecord, DimensionRecord, KernelRecord, RoundRecord, VerdictRecord
     from matrix.storage.runfolder import RunFolder
 
 # The worst findings get code differences; a page with hundreds of them would not open on a phone.
@@ -72,6 +73,7 @@ class Card:
     show: str
     rerun: str
     strips: Strips | None = None
+    resampled: str = ""
 
 
 def line(group: Group) -> Card:
@@ -83,13 +85,16 @@ def card(group: Group, *, code: bool) -> Card:
     """``code``: whether to read the artifacts or the raw samples, and show how they differ."""
     leads = group.leads
     pair = _kernels(leads[0], group.finding.kernel)
+    rounds = _rounds(leads[0]) if code else []
+    names = {"baseline": group.worst.baseline, "candidate": group.worst.candidate}
     return Card(
         group=group,
         evidence=[_evidence(sighting, group.finding.kernel) for sighting in leads],
         diffs=_diffs(leads[0].run, pair) if code and pair else (),
         show=_show(group),
         rerun=_rerun(group),
-        strips=_strips(leads[0]) if code else None,
+        strips=strips(rounds, **names) if rounds else None,
+        resampled=resampled(rounds, **names) if rounds else "",
     )
 
 
@@ -98,13 +103,12 @@ def _show(group: Group) -> str:
     return _command("triton-matrix", "show", group.worst.candidate_cell_id, *sample)
 
 
-def _strips(lead: Sighting) -> Strips | None:
+def _rounds(lead: Sighting) -> Sequence[RoundRecord]:
     """The raw samples behind a finding about time."""
     run, verdict = lead
     if verdict.stage != Stage.TIMING or not run.timings:
-        return None
-    rounds = run.rounds({verdict.baseline_cell_id, verdict.candidate_cell_id})
-    return strips(rounds, baseline=verdict.baseline, candidate=verdict.candidate)
+        return ()
+    return run.rounds({verdict.baseline_cell_id, verdict.candidate_cell_id})
 
 
 def _evidence(sighting: Sighting, kernel: str) -> Evidence:

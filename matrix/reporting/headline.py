@@ -211,7 +211,19 @@ def title(runs: Sequence[RunFolder]) -> str:
 
 def short_names(runs: Sequence[RunFolder]) -> dict[str, str]:
     """Environment ids to Triton versions; to themselves where two of one version are compared."""
+    versions = _versions(runs)
+    return versions if len(set(versions.values())) == len(versions) else {name: name for name in versions}
+
+
+def full_names(runs: Sequence[RunFolder]) -> dict[str, str]:
+    """Environment ids, with the release of Triton beside an id that does not say it: ``host`` says nothing to sign."""
+    return {
+        name: name if version in name else f"{name} (Triton {version})" for name, version in _versions(runs).items()
+    }
+
+
+def _versions(runs: Sequence[RunFolder]) -> dict[str, str]:
+    """Of Triton in each compared environment; its id where that is not recorded."""
     names = list(dict.fromkeys(name for pair in unique_pairs(runs) for name in pair))
     known = {name: str(entry["triton"]) for run in runs for name, entry in run.environments.items()}
-    versions = {name: known.get(name, name) for name in names}
-    return versions if len(set(versions.values())) == len(names) else {name: name for name in names}
+    return {name: known.get(name, name) for name in names}

@@ -24,7 +24,7 @@ from matrix.reporting.cards import WITH_CARD, WITH_CODE, card, line
 from matrix.reporting.dimension_table import checked_comparisons
 from matrix.reporting.gaps import gaps, hazards, unfit
 from matrix.reporting.gpu_facts import gpu_facts
-from matrix.reporting.headline import decisions, figures, reach, short_names, title
+from matrix.reporting.headline import decisions, figures, full_names, reach, short_names, title
 from matrix.reporting.picture import legend, panels
 from matrix.reporting.provenance import comparison, run_facts
 from matrix.reporting.timed_cells import DRAWN, timed_comparisons
@@ -82,6 +82,7 @@ def _page(runs: Sequence[RunFolder]) -> Mapping[str, object]:
     return {
         "title": title(runs),
         "short": short_names(runs),
+        "named": full_names(runs),
         "runs": runs,
         "decisions": decisions(runs, groups),
         "reach": reach(runs),

@@ -15,7 +15,7 @@ from matrix.judging.waivers import Waiver
 from matrix.reporting.eight_fields import Figures, Stated
 from matrix.reporting.gaps import gaps
 from matrix.reporting.gpu_facts import gpu_facts
-from matrix.reporting.headline import decisions, reach, short_names, title
+from matrix.reporting.headline import decisions, full_names, reach, short_names, title
 from matrix.reporting.provenance import comparison, run_facts
 from matrix.reporting.report import templates
 from matrix.resources import reports_folder
@@ -77,6 +77,7 @@ def _page(run: RunFolder) -> Mapping[str, object]:
     return {
         "title": title([run]),
         "short": short_names([run]),
+        "named": full_names([run]),
         "run": run,
         "decisions": decisions([run], groups),
         "reach": reach([run]),
