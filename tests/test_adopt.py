@@ -48,8 +48,22 @@ def test_a_function_s_call_becomes_a_case_that_runs(project: Project) -> None:
     assert again.returncode == ExitCode.USAGE and "is there already" in again.stderr
 
 
+def test_of_a_function_that_returns_nothing_what_it_writes_is_named(project: Project) -> None:
+    own = OWN.replace("axpy(x, y, a)", "axpy(x, y, a, out)").replace("    out = torch.empty_like(x)\n", "")
+    project.write("ours.py", own.replace("    return out\n", ""))
+    project.write("matrix.toml", 'pythonpath = ["."]\n')
+    arguments = "torch.randn(100), torch.randn(100), 2.5, torch.empty(100)"
+    text = project.matrix("adopt", "ours:axpy", "--arguments", arguments).stdout
+    assert "def run(x0, x1, x2, x3):" in text and "    axpy(x0, x1, x2, x3)\n    return x0, x1, x3\n" in text
+    assert "run=run," in text
+    compile(text, "drafted.py", "exec")
+
+
 def test_what_goes_wrong_is_one_clear_error(project: Project) -> None:
     project.write("src/ours.py", OWN)
+    done = project.matrix("adopt", "ours:axpy")
+    assert done.returncode == ExitCode.USAGE
+    assert f'write pythonpath = ["src"] into {project.root / "matrix.toml"}: ours lies there' in done.stderr
     project.write("matrix.toml", 'pythonpath = ["src"]\n')
     assert "is not module:function" in project.matrix("adopt", "ours.axpy").stderr
     assert "No module named 'theirs'" in project.matrix("adopt", "theirs:axpy").stderr

@@ -38,13 +38,14 @@ def described(value):
     return {{"value": repr(value)}}
 
 
-def inputs(make, p):
-    values = [{arguments}]
-    pathlib.Path({told!r}).write_text(json.dumps([described(value) for value in values]))
-    return values
+def call(*values):
+    told = {{"values": [described(value) for value in values]}}
+    result = {function}(*values)
+    pathlib.Path({told!r}).write_text(json.dumps({{**told, "returns": result is not None}}))
+    return result
 
 
-case = Case(name="adopted", run={function}, inputs=inputs, compile=[{{}}])
+case = Case(name="adopted", run=call, inputs=lambda make, p: [{arguments}], compile=[{{}}])
 """
 _DRAFT = '''\
 """{function} of {module}: drafted by `triton-matrix adopt`. Fill in the reference, and shapes at the boundaries.
@@ -59,19 +60,27 @@ from {module} import {function}
 from matrix import Case
 
 
-def reference({names}):
+{run}def reference({names}):
     raise NotImplementedError("what {function} computes, in plain torch operations")
 
 
 case = Case(
     name="{function}",
-    run={function},
+    run={name},
     # reference=reference,  # without one values are not judged
     inputs=lambda make, p: [{inputs}],
     kernels=[{kernels}],
     compile=[{{}}],
     # interpret=[{{}}],
 )
+'''
+_IN_PLACE = '''\
+def run({names}):
+    """{function} returns nothing. Of these, leave what it writes: that is compared with what the reference returns."""
+    {function}({names})
+    return {tensors}
+
+
 '''
 _DTYPES = {
     "float64": "fp64",
@@ -111,8 +120,11 @@ def _no_expressions(text: str) -> str:
     return "" if isinstance(parsed, ast.List) else "not expressions with commas between them"
 
 
-def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Path) -> str:
-    """The text of a case file. Raises :class:`UsageError` with what the call said where it did not end well."""
+def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Path, *, project: Path) -> str:
+    """The text of a case file for the folder ``project``.
+
+    Raises :class:`UsageError` with what the call said where it did not end well.
+    """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         told, path = Path(folder) / "told.json", Path(folder) / "called.py"
         path.write_text(
@@ -121,16 +133,40 @@ def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Pa
             ),
             encoding="utf-8",
         )
-        kernels = _call(path, home, triton_version, scratch)
-        values = json.loads(told.read_text(encoding="utf-8"))
+        try:
+            kernels = _call(path, home, triton_version, scratch)
+        except _NoImportError as error:
+            raise UsageError(str(error), hint=_where_it_lies(adoption.module, str(error), project)) from None
+        known = json.loads(told.read_text(encoding="utf-8"))
+    values = known["values"]
+    names = [f"x{i}" for i in range(len(values))]
+    tensors = [name for name, value in zip(names, values, strict=True) if "shape" in value]
+    in_place = not known["returns"]
+    run = _IN_PLACE.format(function=adoption.function, names=", ".join(names), tensors=", ".join(tensors) or "None")
     return _DRAFT.format(
         module=adoption.module,
         function=adoption.function,
+        name="run" if in_place else adoption.function,
+        run=run if in_place else "",
         launches="\n".join(f"    {line}" for kernel in kernels for line in _launch(kernel)),
-        names=", ".join(f"x{i}" for i in range(len(values))),
+        names=", ".join(names),
         inputs=", ".join(_input(value) for value in values),
         kernels=", ".join(f'"{name}"' for name in dict.fromkeys(kernel["name"] for kernel in kernels)),
     )
+
+
+class _NoImportError(Exception):
+    """The module of the launch function, or something that it imports."""
+
+
+def _where_it_lies(module: str, said: str, project: Path) -> str:
+    """What to write where, if the module itself is what was not found, and is near."""
+    top = module.partition(".")[0]
+    for folder in (".", "src"):
+        near = (project / folder / f"{top}.py").is_file() or (project / folder / top).is_dir()
+        if near and f"No module named {top!r}" in said:
+            return f'write pythonpath = ["{folder}"] into {project / "matrix.toml"}: {top} lies there'
+    return "matrix.toml's pythonpath says where to look"
 
 
 def _call(path: Path, home: WorkerHome, triton_version: str, scratch: Path) -> list[dict[str, Any]]:
@@ -138,7 +174,7 @@ def _call(path: Path, home: WorkerHome, triton_version: str, scratch: Path) -> l
     bench = Bench.make(scratch, store=scratch, slots=1)
     (collected,) = collect(bench, {name: home}, {name: ""}, [path], lambda: None)
     if collected.outcome != Outcome.PASSED:
-        raise UsageError(f"it does not import: {collected.reason}", hint="matrix.toml's pythonpath says where to look")
+        raise _NoImportError(f"it does not import: {collected.reason}")
     request = Request(
         baseline=name, candidates=(), targets=(TARGET,), case_files=(path,), stages=(Stage.COMPILE,), configs=1
     )

@@ -49,7 +49,7 @@ def adopt(function: str, arguments: str, name: str, output: Path | None, config_
         homes = homes_of(provisions, configuration.pythonpath, scratch, memory_share(this_host(), 1))
         if name not in homes:
             raise UsageError(f"environment {name} could not be built: {provisions[name].problem}")
-        text = draft(adoption, homes[name], provisions[name].triton_version, scratch)
+        text = draft(adoption, homes[name], provisions[name].triton_version, scratch, project=project_root())
     if output is None:
         click.echo(text, nl=False)
         return
