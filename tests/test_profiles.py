@@ -83,3 +83,19 @@ def test_an_unknown_profile_is_named_with_the_known_ones():
     assert done.exit_code == 2
     for word in ("'signof'", "quick", "nightly", "signoff"):
         assert word in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["run", "--fuzz", "5ms"], "no duration"),
+        (["run", "--fuzz", "nan"], "no duration"),
+        (["run", "--fuzz=-3"], "no duration"),
+        (["show", ""], "is empty"),
+        (["report", ""], "is empty"),
+        (["issue", " "], "is empty"),
+    ],
+)
+def test_what_an_option_cannot_mean_is_refused(arguments, word):
+    done = CliRunner().invoke(cli.main, arguments)
+    assert done.exit_code == 2 and word in done.output

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Where a cell that somebody asks about is found.
 _questioned = options.together(
-    click.argument("cell"),
+    click.argument("cell", type=options.Given()),
     click.option("--good", default="", metavar="ENV", help="By default the run's baseline."),
     click.option("--bad", default="", metavar="ENV", help="By default the candidate in which it is worst."),
     click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,12 +59,10 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in the newe
     name = "duration"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        text = str(value).strip().lower()
-        factor = 60.0 if text.endswith("m") else 1.0
-        try:
-            return float(text.rstrip("ms")) * factor
-        except ValueError:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([sm]?)", str(value).strip().lower())
+        if not found:
             self.fail(f"{value!r} is no duration; say 90s or 2m", param, ctx)
+        return float(found[1]) * (60.0 if found[2] == "m" else 1.0)
 
 
 class ProfileName(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only

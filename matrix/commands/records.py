@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("cell")
+@click.argument("cell", type=options.Given())
 @click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest.")
 @click.option("--sample", is_flag=True, help="The run on a GPU that this package carries.")
 @click.option("--code", type=click.Choice(["ttir", "ttgir", "llir", "ptx", "sass"]), help="Print this code alone.")
@@ -35,6 +35,8 @@ def show(cell: str, run_dir: Path | None, sample: bool, code: str | None, memory
 
     folder = load(sample_folder() if sample else run_dir or project_home().latest())
     found = matching(folder, cell)
+    if code and (memory or as_json):
+        raise UsageError("--code prints code alone", hint="leave --json and --memory out")
     if code:
         click.echo(code_of(folder, found, code), nl=False)
     elif memory and not as_json:
@@ -76,7 +78,7 @@ def compare(
 
 
 @click.command()
-@click.argument("runs", nargs=-1)
+@click.argument("runs", nargs=-1, type=options.Given())
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page.")
 @click.option("--sample", is_flag=True, help="The run on a GPU that this package carries: ./sample-report.html.")
 @click.option("--signoff", is_flag=True, help="The sign-off page of one run instead, for A4 paper: signoff.html.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.errors import UsageError
 from matrix.explaining import confounders
 from matrix.explaining.chains import as_dict, chains_of
+from matrix.running.plan import near_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,9 @@ def matching(folder: RunFolder, glob: str) -> list[CellRecord]:
     found = [row for row in folder.cells if _matches(row, glob)]
     if not found:
         near = sorted({row.cell_id for row in folder.cells if row.case in glob})[:5]
-        hint = f"cells of that case: {'; '.join(near)}" if near else "ids are in cells.parquet, column cell_id"
+        alike = near_names([glob], {row.case for row in folder.cells})
+        hint = f"did you mean {', '.join(alike)}?" if alike else "ids are in cells.parquet, column cell_id"
+        hint = f"cells of that case: {'; '.join(near)}" if near else hint
         raise UsageError(f"no cell of run {folder.run_id} matches {glob!r}", hint=hint)
     return found
 

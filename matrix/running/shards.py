@@ -22,7 +22,7 @@ from matrix.model import CPU, Stage
 from matrix.running.coverage import coverage_of
 from matrix.running.plan import GPU_STAGES
 from matrix.running.profiles import UNJUDGED
-from matrix.storage.addresses import public, reach
+from matrix.storage.addresses import HINT, public, reach
 from matrix.storage.runfolder import shortfall
 from matrix.storage.seal import NAME as SEAL
 from matrix.storage.seal import faults, read_seal
@@ -244,7 +244,10 @@ def fetch(addresses: Sequence[str], into: Path) -> list[Path]:
     for address in addresses:
         files, root, info = reach(address, "the run")
         here = isinstance(files, pyarrow.fs.LocalFileSystem)
-        runs = _runs_in(files, root, info)
+        try:
+            runs = _runs_in(files, root, info)
+        except (pa.ArrowException, OSError) as error:
+            raise StorageError(f"{public(address)} cannot be read: {error}", hint=HINT) from error
         if not runs and here:
             runs = [root]  # who loads it says best what is wrong with it
         if not runs:
