@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 
 from matrix.commands.main import command
 from matrix.errors import ExitCode, MatrixError
@@ -20,6 +21,9 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept; run again to resume", file=sys.stderr)  # noqa: T201
         code = ExitCode.INTERRUPTED
+    except Exception:  # noqa: BLE001 - Python's own exit code would say that something regressed
+        traceback.print_exc()
+        code = ExitCode.INCOMPLETE
     sys.exit(int(code))
 
 

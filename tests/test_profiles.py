@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import signal
 
 import pytest
 import run_folders
 from click.testing import CliRunner
 
+from matrix import __main__ as entry
 from matrix.commands import main as cli
 from matrix.errors import ExitCode
 from matrix.judging.decision import exit_code
@@ -99,3 +102,15 @@ def test_an_unknown_profile_is_named_with_the_known_ones():
 def test_what_an_option_cannot_mean_is_refused(arguments, word):
     done = CliRunner().invoke(cli.main, arguments)
     assert done.exit_code == 2 and word in done.output
+
+
+@pytest.mark.parametrize("error", [RuntimeError("ours"), SystemExit(1), OSError(errno.ENOSPC, "full")])
+def test_only_a_regression_exits_with_1(error, monkeypatch):
+    def fail(**_):
+        raise error
+
+    monkeypatch.setattr(cli.main, "main", fail)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the command line's handlers are not this process's
+    with pytest.raises(SystemExit) as ended:
+        entry.main()
+    assert ended.value.code == ExitCode.INCOMPLETE

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+from pathlib import Path
 
 import click
 
 import matrix
 from matrix.commands import authoring, causes, hosts, lasting, records, runs
-from matrix.errors import ExitCode, UsageError
+from matrix.errors import ExitCode, StorageError, UsageError
 
 
 def command() -> ExitCode:
     """Run the command line of this process. Returns the exit code; raises :class:`MatrixError`."""
     _obey_signals()
+    _require_a_folder()
     try:
         result = main.main(standalone_mode=False)
+    except SystemExit:  # click's, where nobody reads on: not 1, which says that something regressed
+        return ExitCode.INCOMPLETE
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StorageError(f"a disk is full: {error}", hint="free some space, and run again") from error
+        raise
     except click.exceptions.Exit as error:
         return ExitCode(error.exit_code)
     except click.ClickException as error:
@@ -27,6 +36,13 @@ def command() -> ExitCode:
     except click.Abort:
         raise KeyboardInterrupt from None
     return ExitCode(result) if isinstance(result, int) else ExitCode.CLEAN
+
+
+def _require_a_folder() -> None:
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(f"the current folder is gone: {error.strerror}", hint="cd to one that is there") from None
 
 
 def _obey_signals() -> None:
