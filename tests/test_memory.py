@@ -9,7 +9,7 @@ import pytest
 import recorded
 from ptx_kernel import ADDRESS, TID, evaluated, ptx, tensor
 
-from matrix.memory import evidence, loops, machine
+from matrix.memory import evaluation, loops, machine
 from matrix.memory.accesses import Access, Kind, access_of
 from matrix.memory.banks import matrix_wavefronts, wavefronts
 from matrix.memory.evidence import memory_evidence
@@ -26,7 +26,7 @@ ALL = np.ones((1, 32), bool)
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
-    evidence._evaluated.cache_clear()
+    evaluation.remembered.cache_clear()
 
 
 def one(addresses: np.ndarray, width: int, active: np.ndarray = ALL) -> tuple[int, int]:
@@ -421,7 +421,7 @@ def test_blocks_go_round_a_loop_as_often_as_each_does(monkeypatch: pytest.Monkey
     body = TID + ADDRESS.format(stride=4) + BY_BLOCK
     found = evaluated(body, n=20, grid=(200,))
     monkeypatch.setattr(loops, "_LOOKS", ())
-    evidence._evaluated.cache_clear()
+    evaluation.remembered.cache_clear()
     whole = evaluated(body, n=20, grid=(200,))
     assert found.note == "1 loops sampled"
     assert not whole.note
@@ -479,7 +479,7 @@ def test_sampling_changes_no_figure_of_real_kernels(prefix: str, monkeypatch: py
     threads = 32 * metadata["num_warps"]
     short = memory_evidence(*launch, signature=signature, threads=threads)
     monkeypatch.setattr(loops, "_LOOKS", ())
-    evidence._evaluated.cache_clear()
+    evaluation.remembered.cache_clear()
     monkeypatch.setattr(machine, "BUDGET", 10**7)
     whole = memory_evidence(*launch, signature=signature, threads=threads)
     for figure in ("requests", "unknown", "shared_wavefronts", "global_load_sectors", "executed_instructions"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from ptx_kernel import TID, evaluated, ptx, tensor
 
-from matrix.memory import evidence
+from matrix.memory import evaluation
 from matrix.memory.drawn import Drawn
 from matrix.memory.evidence import MemoryEvidence, memory_evidence
 
@@ -25,7 +25,7 @@ GATHER = "mov.b64 %rd6, %rd1;\n" + OWN_INDEX + ROW  # from the storage behind: 1
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> None:
-    evidence._evaluated.cache_clear()
+    evaluation.remembered.cache_clear()
 
 
 def given(body: str, **changed: Any) -> MemoryEvidence:

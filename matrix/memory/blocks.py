@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,7 @@ def _step(instruction: Instruction, symbols: dict[str, int], *, evaluated: bool)
         step.places = tuple(instruction.address(position) for position in access.positions)
         step.sources = tuple(_source(instruction.operands[p], symbols, np.int64) for p in access.positions)
         return step
-    step.special = next((name for name in SPECIAL if instruction.op.startswith(name)), "")
+    step.special = _special(instruction.op)
     operands = instruction.operands[1:]
     if step.special:
         step.sources = tuple(_source(operand, symbols, np.int32) for operand in operands)
@@ -120,6 +121,11 @@ def _step(instruction: Instruction, symbols: dict[str, int], *, evaluated: bool)
         step.sources = tuple(_source(o, symbols, t) for o, t in zip(operands, types, strict=False))
         step.operands = tuple((source, np.dtype(t)) for source, t in zip(step.sources, types, strict=False))
     return step
+
+
+@functools.cache
+def _special(op: str) -> str:
+    return next((name for name in SPECIAL if op.startswith(name)), "")
 
 
 def _source(operand: str, symbols: dict[str, int], dtype: type) -> Any:
@@ -146,8 +152,9 @@ def _number(text: str) -> int | None:
         return None
 
 
+@functools.lru_cache(maxsize=4096)
 def constant(value: int, dtype: type) -> Array:
-    """A uniform value of a register's type; bits beyond it are dropped."""
+    """A uniform value of a register's type; bits beyond it are dropped. Nothing writes into it."""
     if dtype is np.bool_:
         return np.array([[value != 0]])
     bits = np.dtype(dtype).itemsize * 8

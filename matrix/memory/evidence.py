@@ -10,42 +10,24 @@ kernel takes: ``{"name": "x", "kind": "tensor", "dtype": "fp16", "shape": [8192,
 
 from __future__ import annotations
 
-import functools
-import json
-import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from matrix.code import ptx as ptx_text
 from matrix.code.occupancy import UnknownTargetError, target_limits
-from matrix.memory import anchors
 from matrix.memory.accesses import Kind
-from matrix.memory.blocks import prepare
 from matrix.memory.cost import Work, busy_us, latency_clocks, multiprocessors, special_interval
-from matrix.memory.executed import executed, runs, tcgen05_work
-from matrix.memory.figures import instruction_figures
+from matrix.memory.evaluation import evaluated
 from matrix.memory.latencies import Latencies
-from matrix.memory.launch import parameters, sample, spread_sample, tensor_bytes
-from matrix.memory.machine import Machine
 from matrix.memory.machine_code import machine_work
-from matrix.memory.parsing import parse
-from matrix.memory.pipe import add_passes, writers_of
-from matrix.memory.reuse import L1, reuse
+from matrix.memory.reuse import L1
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from matrix.memory.blocks import Prepared
-    from matrix.memory.executed import Executed
-    from matrix.memory.figures import InstructionFigures
-    from matrix.memory.launch import Parameters, Sample
-    from matrix.memory.log import Log
-    from matrix.memory.reuse import Reuse
+    from matrix.memory.evaluation import Evaluated
+    from matrix.memory.machine_code import MachineWork
 
 WARP = 32
-SECTOR_BYTES = 32
 _LOADS = {Kind.GLOBAL_LOAD, Kind.ASYNC_COPY, Kind.BULK_LOAD}
 _NO_ACCESS = {Kind.SHUFFLE, Kind.WGMMA, Kind.TCGEN05}
 _STORES = {Kind.GLOBAL_STORE, Kind.GLOBAL_ATOMIC, Kind.BULK_STORE}
@@ -114,55 +96,70 @@ def memory_evidence(
     without it an SM holds as many blocks as its threads allow, and instructions are the PTX's.
     """
     compiled = compiled or Compiled()
-    found = _evaluated(
-        _TARGET.sub("", ptx), _encoded(list(arguments)), (*grid, 1, 1, 1)[:3], _encoded(signature), threads
-    )
+    found = evaluated(ptx, arguments, grid, signature, threads)
     cache = _cache(target, found.threads, compiled)
-    fetched = found.reuse.fetched(cache)
-    bulk = _sum(found.figures, "sectors", {Kind.BULK_LOAD})
-    stores = _sum(found.figures, "sectors", _STORES)
+    moved = _moved(found, cache)
+    machine = None
+    if compiled.sass:
+        latencies = _latencies(target, found, cache, moved)
+        machine = machine_work(compiled.sass, compiled.code, found.anchors, found.threads // WARP, latencies)
+    return _evidence(found, moved, machine, _work(found, moved, machine, compiled.resident), target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moved:
+    """Sectors a block between L2 and SMs, ``fetched`` and ``stored``; bytes of the launch over DRAM, each once.
+
+    ``loaded_bytes`` are of ``read_bytes`` what loads read: L2 adds to what is there, so an atomic reads, too.
+    """
+
+    fetched: float
+    stored: float
+    loaded_bytes: float
+    read_bytes: float
+    written_bytes: float
+
+
+def _moved(found: Evaluated, cache: L1) -> _Moved:
+    fetched, bulk = found.reuse.fetched(cache), found.sum("sectors", {Kind.BULK_LOAD})
+    stored = found.sum("sectors", _STORES)
     loaded = found.once(bulk) + sum(found.once(count, number) for number, count in fetched.items())
     loaded = min(loaded, found.footprint)
-    # L2 adds to what is there: an atomic reads, too.
-    read = min(loaded + found.once(_sum(found.figures, "sectors", {Kind.GLOBAL_ATOMIC})), found.footprint)
-    latencies = _latencies(target, found, cache, found.in_l2(sum(fetched.values()) + bulk, loaded))
-    warps = found.threads // WARP
-    machine = machine_work(compiled.sass, compiled.code, found.anchors, warps, latencies) if compiled.sass else None
-    work = Work(
-        blocks=found.sample.total,
-        wavefronts=_sum(found.figures, "wavefronts") + found.threads // WARP,  # one a warp: matrix.memory.pipe
-        sectors=sum(fetched.values()) + bulk + stores,
-        instructions=machine.instructions if machine else found.done.instructions,
-        special=machine.special if machine else found.done.special,
-        tensor_flop=found.done.tensor_flop,
-        dram_bytes=read + found.once(stores),
-        alu=machine.alu if machine else 0.0,
-        fma=machine.fma if machine else 0.0,
-        local_sectors=machine.local_sectors if machine else 0.0,
-        warp_clocks=machine.warp_clocks if machine else 0.0,
-        resident=compiled.resident,
-        descriptors=found.done.descriptors,
-    )
-    about = _evidence(found, work, sum(fetched.values()) + bulk)
-    return replace(
-        about,
-        dram_read_bytes=read,
-        busy_us=busy_us(work, target),
-        lines=[dict(line) for line in found.lines],
-        machine_instructions=round(machine.instructions, 1) if machine else None,
-        local_sectors=round(machine.local_sectors, 2) if machine else None,
-        warp_clocks=round(machine.warp_clocks, 1) if machine else None,
+    return _Moved(
+        fetched=sum(fetched.values()) + bulk,
+        stored=stored,
+        loaded_bytes=loaded,
+        read_bytes=min(loaded + found.once(found.sum("sectors", {Kind.GLOBAL_ATOMIC})), found.footprint),
+        written_bytes=found.once(stored),
     )
 
 
-def _latencies(target: str, found: _Evaluated, cache: L1, in_l2: float) -> Latencies:
+def _latencies(target: str, found: Evaluated, cache: L1, moved: _Moved) -> Latencies:
     waiting, by_load = found.reuse.waiting(cache)
     return Latencies(
         clocks=latency_clocks(target),
         waiting=waiting,
         by_load=[by_load.get(place, waiting) for place in found.loads],
-        in_l2=in_l2,
+        in_l2=found.in_l2(moved.fetched, moved.loaded_bytes),
         special_interval=special_interval(target),
+    )
+
+
+def _work(found: Evaluated, moved: _Moved, machine: MachineWork | None, resident: int) -> Work:
+    return Work(
+        blocks=found.sample.total,
+        wavefronts=found.sum("wavefronts") + found.threads // WARP,  # one a warp: matrix.memory.pipe
+        sectors=moved.fetched + moved.stored,
+        instructions=machine.instructions if machine else found.done.instructions,
+        special=machine.special if machine else found.done.special,
+        tensor_flop=found.done.tensor_flop,
+        dram_bytes=moved.read_bytes + moved.written_bytes,
+        alu=machine.alu if machine else 0.0,
+        fma=machine.fma if machine else 0.0,
+        local_sectors=machine.local_sectors if machine else 0.0,
+        warp_clocks=machine.warp_clocks if machine else 0.0,
+        resident=resident,
+        descriptors=found.done.descriptors,
     )
 
 
@@ -180,140 +177,29 @@ def _cache(target: str, threads: int, compiled: Compiled) -> L1:
     )
 
 
-# A release writes the same text for several targets, and two releases often for one: all but these lines.
-_TARGET = re.compile(r"^\.(?:version|target)\b.*$", re.MULTILINE)
-
-
-def _encoded(value: object) -> str:
-    return json.dumps(value, default=str)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Evaluated:
-    """All of a launch that depends neither on the target nor on what else an SM holds."""
-
-    figures: list[InstructionFigures]
-    lines: list[dict[str, float | int | str]]
-    reuse: Reuse
-    done: Executed
-    anchors: Mapping[str, float]
-    sample: Sample
-    threads: int
-    loads: Sequence[int]  # places of the PTX's loads of global memory
-    storage_bytes: Mapping[int, int]
-    footprint: float  # bytes of all tensors
-    note: str
-
-    def once(self, sectors: float, storage: int | None = None) -> float:
-        """Bytes over DRAM for so many sectors a block, when each byte of the tensors goes over once."""
-        most = self.footprint if storage is None else self.storage_bytes.get(storage, self.footprint)
-        return min(sectors * SECTOR_BYTES * self.sample.total, most)
-
-    def in_l2(self, sectors: float, dram_read_bytes: float) -> float:
-        """The share of what L1 lacks, so many sectors a block, that was read before: the rest comes from DRAM."""
-        asked = sectors * SECTOR_BYTES * self.sample.total
-        return max(0.0, 1 - dram_read_bytes / asked) if asked else 0.0
-
-
-@functools.lru_cache(maxsize=512)
-def _evaluated(ptx: str, encoded: str, grid: tuple[int, int, int], encoded_signature: str, threads: int) -> _Evaluated:
-    """Takes JSON, so that it can be remembered."""
-    arguments, signature = json.loads(encoded), json.loads(encoded_signature)
-    program = parse(ptx)
-    block = program.threads or threads
-    if block < WARP or block % WARP:
-        raise ValueError(f"kernel {program.name}: {block} threads a block are no whole warps")
-    known = parameters(program, arguments, signature or _signature(arguments))
-    with np.errstate(all="ignore"):
-        prepared = prepare(program, known.symbols)
-        log, blocks = _ran(prepared, known, grid, block)
-        if known.drawn and log.may_write(known.drawn.keys()):
-            known.drawn.clear()  # what the kernel writes is not what was drawn
-            log, blocks = _ran(prepared, known, grid, block)
-        by_place = instruction_figures(log, blocks, block)
-        asked = reuse(log.touches, by_place, blocks, block)
-    ran = runs(log, {start: part.end for start, part in prepared.blocks.items()}, blocks)
-    writers = writers_of(program)
-    add_passes(by_place, program, ran, writers)
-    figures = [by_place[place] for place in sorted(by_place)]
-    return _Evaluated(
-        figures=figures,
-        lines=_lines(figures),
-        reuse=asked,
-        anchors=anchors.executions(program, ran, writers, block // WARP),
-        done=executed(ran, program, tcgen05_work(ptx_text.matrix_ops(ptx))),
-        sample=blocks,
-        threads=block,
-        loads=[i.index for i in program.instructions if i.access is not None and i.access.kind is Kind.GLOBAL_LOAD],
-        storage_bytes=known.storage_bytes,
-        footprint=float(sum(tensor_bytes(one) for one in arguments if one.get("kind") in ("tensor", "descriptor"))),
-        note=_note(log),
-    )
-
-
-def _ran(prepared: Prepared, known: Parameters, grid: tuple[int, int, int], threads: int) -> tuple[Log, Sample]:
-    """Three blocks, or more where blocks take ways of their own."""
-    blocks = sample(grid)
-    widens = blocks.total > len(blocks.blocks)
-    log = Machine(prepared, known, blocks, grid, threads).run(until_blocks_part=widens)
-    if log.blocks_part and widens:
-        blocks = spread_sample(grid)
-        log = Machine(prepared, known, blocks, grid, threads).run()
-    return log, blocks
-
-
-def _evidence(found: _Evaluated, work: Work, fetched: float) -> MemoryEvidence:
-    figures = found.figures
-    requests = _sum([one for one in figures if one.kind not in _NO_ACCESS], "requests")
+def _evidence(found: Evaluated, moved: _Moved, machine: MachineWork | None, work: Work, target: str) -> MemoryEvidence:
+    requests = found.sum("requests", frozenset(Kind) - _NO_ACCESS)
     # What every layout takes counts on both sides: shuffles, operands of matrix instructions, a warp's own.
-    ideal = work.wavefronts - sum(one.wavefronts - one.wavefronts_ideal for one in figures)
+    ideal = work.wavefronts - sum(one.wavefronts - one.wavefronts_ideal for one in found.figures)
     return MemoryEvidence(
         requests=round(requests, 2),
-        unknown=round(_sum(figures, "unknown") / requests, 4) if requests else 0.0,
+        unknown=round(found.sum("unknown") / requests, 4) if requests else 0.0,
         shared_wavefronts=round(work.wavefronts, 2),
         shared_wavefronts_ideal=round(ideal, 2),
-        global_load_sectors=round(_sum(figures, "sectors", _LOADS), 2),
-        global_store_sectors=round(_sum(figures, "sectors", _STORES), 2),
-        fetched_sectors=round(fetched, 2),
-        global_sectors_ideal=round(_sum(figures, "sectors_ideal"), 2),
-        global_bytes_used=round(_sum(figures, "bytes_used"), 2),
-        bulk_bytes=round(_sum(figures, "bulk_bytes"), 2),
+        global_load_sectors=round(found.sum("sectors", _LOADS), 2),
+        global_store_sectors=round(moved.stored, 2),
+        fetched_sectors=round(moved.fetched, 2),
+        global_sectors_ideal=round(found.sum("sectors_ideal"), 2),
+        global_bytes_used=round(found.sum("bytes_used"), 2),
+        bulk_bytes=round(found.sum("bulk_bytes"), 2),
         executed_instructions=round(found.done.instructions, 1),
         dram_bytes=work.dram_bytes,
-        dram_read_bytes=0.0,
-        lanes_an_address=max((one.lanes_an_address for one in figures), default=0),
+        dram_read_bytes=moved.read_bytes,
+        lanes_an_address=max((one.lanes_an_address for one in found.figures), default=0),
+        machine_instructions=round(machine.instructions, 1) if machine else None,
+        local_sectors=round(machine.local_sectors, 2) if machine else None,
+        warp_clocks=round(machine.warp_clocks, 1) if machine else None,
+        busy_us=busy_us(work, target),
+        lines=[dict(line) for line in found.lines],
         note=found.note,
     )
-
-
-def _sum(figures: Iterable[InstructionFigures], name: str, kinds: set[Kind] | None = None) -> float:
-    return float(sum(getattr(one, name) for one in figures if kinds is None or one.kind in kinds))
-
-
-def _signature(arguments: Sequence[Mapping[str, object]]) -> dict[str, str]:
-    kinds = {"tensor": "*", "descriptor": "tensordesc", "int": "i64"}
-    return {str(argument["name"]): kinds.get(str(argument.get("kind")), "") for argument in arguments}
-
-
-_PER_LINE = ("requests", "unknown", "wavefronts", "wavefronts_ideal", "sectors", "sectors_ideal", "bulk_bytes")
-
-
-def _lines(figures: Iterable[InstructionFigures]) -> list[dict[str, float | int | str]]:
-    """Figures by source line, kind and width; the most expensive first."""
-    found: dict[tuple[str, int, str, int], dict[str, float]] = {}
-    for one in figures:
-        row = found.setdefault((one.file, one.line, one.kind, one.width), dict.fromkeys(_PER_LINE, 0.0))
-        for name in _PER_LINE:
-            row[name] += getattr(one, name)
-    rows = sorted(found.items(), key=lambda item: -(item[1]["wavefronts"] + item[1]["sectors"]))
-    return [
-        {"file": file, "line": line, "kind": str(kind), "width": width, **{k: round(v, 2) for k, v in row.items()}}
-        for (file, line, kind, width), row in rows
-    ]
-
-
-def _note(log: Log) -> str:
-    notes = ["cut off: figures are of what was evaluated by then"] if log.cut else []
-    notes += [f"{log.sampled_loops} loops sampled"] if log.sampled_loops else []
-    notes += [f"{log.unknown_branches} branches depend on loaded values"] if log.unknown_branches else []
-    return "; ".join(notes)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from matrix.memory.launch import Sample
-    from matrix.memory.log import Log
+    from matrix.memory.log import Log, Visit
     from matrix.memory.operations import Array
     from matrix.memory.parsing import Instruction, Program
 
@@ -53,13 +53,23 @@ def runs(log: Log, ends: Mapping[int, int], sample: Sample) -> dict[int, Run]:
     weights = np.asarray(sample.weights)
     warps: dict[int, Array] = {}
     blocks: dict[int, Array] = {}
-    for visit in log.visits:
-        warps[visit.start] = warps.get(visit.start, 0.0) + visit.warps * visit.weight
-        blocks[visit.start] = blocks.get(visit.start, 0.0) + (visit.warps > 0) * visit.weight
+    for start, seen, often in _together(log.visits):
+        warps[start] = warps.get(start, 0.0) + seen * often
+        blocks[start] = blocks.get(start, 0.0) + (seen > 0) * often
     return {
         start: Run(end=ends[start], warps=float(seen @ weights), blocks=float(blocks[start] @ weights))
         for start, seen in warps.items()
     }
+
+
+def _together(visits: Iterable[Visit]) -> Iterable[tuple[int, Array, float | Array]]:
+    """Visits of a block by the same warps, most of them by all, with their weights summed."""
+    found: dict[tuple[int, int], tuple[int, Array, float | Array]] = {}
+    for visit in visits:
+        key = visit.start, id(visit.warps)
+        known = found.get(key)
+        found[key] = visit.start, visit.warps, visit.weight if known is None else known[2] + visit.weight
+    return found.values()
 
 
 def executed(found: Mapping[int, Run], program: Program, tcgen05_flop: float) -> Executed:

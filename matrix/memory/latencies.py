@@ -36,7 +36,8 @@ class Latencies:
         """Of each instruction. Loads are the PTX's in order, where they are as many; or else each is like the mean."""
         count = sum(opcode in _LOADS for opcode in opcodes)
         shares = iter(self.by_load if len(self.by_load) == count else [self.waiting] * count)
-        return [self._load(next(shares)) if opcode in _LOADS else self._other(opcode) for opcode in opcodes]
+        others = {opcode: self._other(opcode) for opcode in set(opcodes)}
+        return [self._load(next(shares)) if opcode in _LOADS else others[opcode] for opcode in opcodes]
 
     def _load(self, waiting: float) -> Arrival:
         beyond = {"l2": waiting * self.in_l2, "dram": waiting * (1 - self.in_l2)}

@@ -142,7 +142,7 @@ class Machine:
         if mask is None:
             return self._full
         if mask is not self._counted[0]:  # mostly the same as of the basic block before
-            full = np.broadcast_to(mask, self._shape)
+            full = self._spread(mask)
             self._counted = mask, full.reshape(self._shape[0], -1, WARP).any(-1).sum(-1)
         return self._counted[1]
 
@@ -224,7 +224,7 @@ class Machine:
             return unknown
         lanes = _TRUE if active is None else active
         storages = address // BASE
-        number = int(np.broadcast_to(storages, self._shape)[np.broadcast_to(lanes, self._shape)][0])
+        number = int(self._spread(storages)[self._spread(lanes)][0])
         drawn = self._parameters.drawn.get(number)
         if drawn is None or bool((lanes & (storages != number)).any()):
             return unknown
@@ -365,18 +365,20 @@ class Machine:
         goes = condition if mask is None else condition & mask
         if not goes.any() or block.goes_to is None:
             return [(block.end, mask)]
-        lanes = np.broadcast_to(mask if mask is not None else _TRUE, self._shape)
-        stays = lanes & ~goes
+        stays = self._spread(~goes if mask is None else mask & ~goes)
         if not stays.any():
             return [(block.goes_to, mask)]
-        return [(block.goes_to, np.broadcast_to(goes, self._shape)), (block.end, stays)]
+        return [(block.goes_to, self._spread(goes)), (block.end, stays)]
+
+    def _spread(self, lanes: Array) -> Array:
+        """One for each lane of each sampled block."""
+        return lanes if lanes.shape == self._shape else np.broadcast_to(lanes, self._shape)
 
     def _left(self, block: Block, mask: Value) -> list[tuple[int, Value]]:
         """Lanes that end here; guarded, the others go on."""
         if block.start < self._doubtful_until:
             return []  # the other path is under way with the same lanes
-        lanes = np.broadcast_to(mask if mask is not None else _TRUE, self._shape)
-        ends = lanes
+        lanes = ends = self._spread(_TRUE if mask is None else mask)
         if block.last is not None and block.last.guard:
             guard = self._registers.get(block.last.guard)
             if guard is None:

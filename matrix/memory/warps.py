@@ -43,6 +43,8 @@ def shuffled(mode: str, operands: Sequence[Value], threads: int) -> Value:
     value, lane, clamp = operands
     if value is None or lane is None or clamp is None:
         return None
+    if value.shape[1] == 1:  # all lanes have the same
+        return value
     rows = np.broadcast_to(value, (value.shape[0], threads)).reshape(-1, WARP)
     b = np.broadcast_to(lane, (lane.shape[0], threads)).reshape(-1, WARP)
     chosen = _source(mode, b, int(clamp.flat[0]))
