@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import signal
 
 import pytest
@@ -11,6 +12,7 @@ import run_folders
 from click.testing import CliRunner
 
 from matrix import __main__ as entry
+from matrix.commands import doctor
 from matrix.commands import main as cli
 from matrix.errors import ExitCode
 from matrix.judging.decision import exit_code
@@ -114,3 +116,11 @@ def test_only_a_regression_exits_with_1(error, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         entry.main()
     assert ended.value.code == ExitCode.INCOMPLETE
+
+
+def test_a_folder_that_takes_no_files_is_said_before_anything_is_done(tmp_path, monkeypatch):
+    folder = run_folders.build(tmp_path / "run", quiet=True, hostile=False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    done = CliRunner().invoke(cli.main, ["report", str(folder)], standalone_mode=False)
+    assert str(done.exception) == f"{folder} cannot be written to"
+    assert not doctor._disk(tmp_path).fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 
 from matrix.code import disassembler
+from matrix.commands.workplace import gpu_host
 from matrix.provisioning import uv
 from matrix.running.host import this_host
 
@@ -44,7 +46,14 @@ def examine(home: Home) -> list[Check]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tools = [_uv(), _index(folder), _disassembler()]
-    return [_host(), _memory(), _disk(home.root), *tools, _gpu(), Check(name="stages", found=_stages())]
+    return [
+        _host(),
+        _memory(),
+        _disk(home.root),
+        *tools,
+        _gpu(),
+        Check(name="stages", found=_stages(gpu_host().targets)),
+    ]
 
 
 def _host() -> Check:
@@ -64,6 +73,8 @@ def _memory() -> Check:
 
 def _disk(root: Path) -> Check:
     free = shutil.disk_usage(root).free
+    if not os.access(root, os.W_OK):
+        return Check(name="disk", found=f"{root} cannot be written to", fit=False, hint="work in a folder of your own")
     return Check(
         name="disk",
         found=f"{free / 2**30:.1f} GiB free in {root}",
@@ -121,8 +132,9 @@ def gpu_names() -> Sequence[str]:
         pynvml.nvmlShutdown()
 
 
-def _stages() -> str:
-    return "import, compile and interpret for all targets"
+def _stages(targets: Sequence[str]) -> str:
+    beyond = f"; correctness, timing and, with profiling rights, counters for {', '.join(targets)}" if targets else ""
+    return f"import, compile and interpret for all targets{beyond}"
 
 
 def examined_text(checks: Sequence[Check], *, colour: bool) -> str:

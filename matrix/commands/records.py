@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,8 @@ def report(runs: Sequence[str], output: Path | None, sample: bool, signoff: bool
             output = Path("signoff.html" if signoff else "report.html")
         if signoff and len(folders) > 1:
             raise UsageError("a sign-off page is of one run", hint="name one run with --signoff")
+        if len(folders) == 1 and output is None and not os.access(folders[0], os.W_OK):
+            raise UsageError(f"{folders[0]} cannot be written to", hint="--output names a file elsewhere for the page")
         if signoff:
             from matrix.reporting.signoff import write_signoff
 
