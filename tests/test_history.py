@@ -223,7 +223,8 @@ def test_the_report_draws_each_case_over_nights(run, tmp_path):
     last = on_night(run, 29, factor=1.08)
     folder = shutil.copytree(run.path, tmp_path / "run")
     write_copy(folder, history.recent(last))
-    assert read_copy(folder).num_rows == history.read().num_rows
+    assert read_copy(folder).num_rows < history.read().num_rows  # rows without a figure stay where they are
+    assert trends(read_copy(folder)) == trends(history.read())
     path = report.write_report(folder)
     for width, scheme in ((1200, "light"), (400, "dark")):
         with (

@@ -163,9 +163,11 @@ class History:
         return table.sort_by("started_at")
 
     def recent(self, run: RunFolder) -> pa.Table:
-        """What was measured of the run's cases over the nights before it, itself among them."""
+        """What was measured of the run's cases over the nights before it, itself among them: rows with a figure."""
         since = _started(run) - dt.timedelta(days=NIGHTS)
-        return self.read(since=since, cases={row.case for row in run.verdicts if row.case})
+        table = self.read(since=since, cases={row.case for row in run.verdicts if row.case})
+        measured = [pc.is_valid(table[name]) for name in ("ratio", "median_us", "estimate_us")]
+        return table.filter(functools.reduce(pc.or_, measured))
 
     def _write(self, target: str, table: pa.Table) -> None:
         """Whole or not at all: an object store shows an object when it is closed, a folder what was renamed."""

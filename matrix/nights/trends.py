@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from matrix.judging.columns import coded, together
 from matrix.model import Stage
 from matrix.nights.change_points import FEWEST_NIGHTS, change_points_of, flips_of
 from matrix.wording import listing
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from matrix.judging.columns import Ints
 
 
 class Figure(enum.StrEnum):
@@ -130,9 +133,35 @@ class Trends:
     nights: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """What is followed. ``order`` puts the rows of the ``table`` by series, each in the order of its nights; ``edges``
+    are places in it, where another series begins, and the end. The table itself stays as it is, of millions of rows.
+    """
+
+    table: pa.Table
+    started: Ints  # in microseconds, by row
+    order: Ints
+    edges: Sequence[int]
+
+    @classmethod
+    def of(cls, followed: pa.Table) -> _Rows:
+        table = followed.filter(pc.is_valid(followed["value"])).combine_chunks()  # for each take would do it anew
+        series, started = _by_series(table), table["started_at"].cast(pa.int64()).to_numpy()
+        order: Ints = np.lexsort((started, series))
+        edges = [0, *(np.flatnonzero(np.diff(series[order])) + 1).tolist(), len(table)] if len(table) else []
+        return cls(table=table, started=started, order=order, edges=edges)
+
+    def at(self, places: Sequence[int], names: Sequence[str]) -> list[dict[str, Any]]:
+        """These columns of the rows at these places of the order."""
+        rows = self.order[np.asarray(places, dtype=np.int64)]
+        found: list[dict[str, Any]] = self.table.select(list(names)).take(pa.array(rows)).to_pylist()
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """Rows ``first`` to ``last`` of the sorted table, and what the figures say. ``cuts`` are places in them."""
+    """Places ``first`` to ``last`` of the order of rows, and what the figures say. ``cuts`` are places in them."""
 
     key: Mapping[str, str]
     latest: int  # the last change, in microseconds
@@ -159,20 +188,20 @@ def trends(history: pa.Table, *, limit: int | None = None) -> Trends:
 
     Of more than ``limit`` the others are only counted.
     """
-    table = _sorted(_followed(history))
-    found = _found(table)
-    gpus, shifts = _gpus(found), _shifts(table, found)
+    rows = _Rows.of(_followed(history))
+    found = _found(rows)
+    gpus, shifts = _gpus(found), _shifts(rows, found)
     told = {(shift.started_at, shift.target, shift.gpu) for shift in shifts}
     order = sorted((one for one in found if not _is_told(one, told)), key=_newest_change_first)
     left_out = len(found) - len(order)
     return Trends(
-        series=[_series(table, one, began=_began(one, gpus)) for one in order[:limit]],
+        series=[_series(rows, one, began=_began(one, gpus)) for one in order[:limit]],
         shifts=shifts,
         told=left_out,
         count=len(found),
         changed=sum(bool(one.cuts) for one in found),
         bimodal=sum(one.skipped.startswith(BIMODAL) for one in found),
-        nights=len(table["run_id"].unique()),
+        nights=len(rows.table["run_id"].unique()),
     )
 
 
@@ -221,24 +250,33 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema([pa.field(field.name, field.type) for field in table.schema])).replace_schema_metadata()
 
 
-def _sorted(followed: pa.Table) -> pa.Table:
-    """Rows by series, each in the order of its nights."""
-    table = followed.filter(pc.is_valid(followed["value"]))
-    return table.sort_by([*((name, "ascending") for name in _KEY), ("started_at", "ascending")])
+def _by_series(table: pa.Table) -> Ints:
+    """A number for each row's series; they are in the order of the series' names."""
+    columns, sizes = [], []
+    for name in _KEY:
+        places, values = coded(table[name])
+        rank: Ints = np.empty(len(values), dtype=np.int64)
+        rank[sorted(range(len(values)), key=values.__getitem__)] = np.arange(len(values))
+        columns.append(rank[places])
+        sizes.append(len(values))
+    if math.prod(sizes) < np.iinfo(np.int64).max:
+        return np.ravel_multi_index(columns, sizes) if len(table) else np.empty(0, dtype=np.int64)
+    return together(columns)
 
 
-def _found(table: pa.Table) -> list[_Found]:
+def _found(rows: _Rows) -> list[_Found]:
     """By columns: a history has millions of rows, and few of them are ever looked at."""
-    figures = _numbers(table["value"])
-    flawed, bimodal = (table[name].to_numpy() for name in ("flawed", "bimodal"))
-    started = table["started_at"].cast(pa.int64()).to_numpy()
+    table = rows.table
+    figures = _numbers(table["value"])[rows.order]
+    flawed, bimodal = (table[name].to_numpy()[rows.order] for name in ("flawed", "bimodal"))
+    started = rows.started[rows.order]
     series = []
-    for first, last in itertools.pairwise(_edges(table)):
+    for first, last in itertools.pairwise(rows.edges):
         values = np.where(flawed[first:last], np.nan, figures[first:last])
         if last - first > 1 and np.isfinite(values).any():
             series.append((first, last, values))
     told = _told([values[np.isfinite(values)] for _, _, values in series])
-    keys = table.select(_KEY).take(pa.array([first for first, _, _ in series], pa.int64())).to_pylist()
+    keys = rows.at([first for first, _, _ in series], _KEY)
     found = []
     for key, (first, last, values), (flipping, places) in zip(keys, series, told, strict=True):
         known = np.flatnonzero(np.isfinite(values))
@@ -268,16 +306,6 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
 
-def _edges(table: pa.Table) -> list[int]:
-    """Where another series begins, and the end."""
-    count = len(table)
-    moved: NDArray[np.bool_] = np.zeros(max(count - 1, 0), dtype=bool)
-    for name in _KEY:
-        codes = table[name].combine_chunks().dictionary_encode().indices.to_numpy()
-        moved |= codes[1:] != codes[:-1]
-    return [0, *(np.flatnonzero(moved) + 1).tolist(), count] if count else []
-
-
 def _skipped(within: float, nights: int, *, flipping: bool) -> str:
     if within > _BIMODAL_SHARE:
         return f"{BIMODAL}: in {within:.0%} of the nights its samples fell into two groups".replace("%", " %")
@@ -286,17 +314,14 @@ def _skipped(within: float, nights: int, *, flipping: bool) -> str:
     return "" if nights >= 2 * FEWEST_NIGHTS else f"too few nights: a change needs {FEWEST_NIGHTS} on both sides"
 
 
-def _series(table: pa.Table, found: _Found, *, began: str) -> Series:
-    part = table.slice(found.first, found.last - found.first)
-    started = part["started_at"].cast(pa.int64()).to_pylist()  # times would make a detour through pandas
-    rows = [
-        {**row, "started_at": _time(when)}
-        for row, when in zip(part.drop_columns(["started_at"]).to_pylist(), started, strict=True)
-    ]
+def _series(rows: _Rows, found: _Found, *, began: str) -> Series:
+    names = [name for name in (*_BESIDE, *_SAID) if name != "started_at"]  # times would make a detour through pandas
+    own = rows.at(range(found.first, found.last), names)
+    nights = [{**row, "started_at": _time(when)} for row, when in zip(own, found.starts.tolist(), strict=True)]
     return Series(
         **{**found.key, "figure": Figure(found.key["figure"])},  # type: ignore[arg-type]  # texts, but for this
-        points=tuple(_points(rows, found)),
-        changes=tuple(_changes(rows, found)),
+        points=tuple(_points(nights, found)),
+        changes=tuple(_changes(nights, found)),
         skipped=found.skipped,
         began=began,
     )
@@ -345,7 +370,7 @@ def _newest_change_first(found: _Found) -> tuple[bool, bool, int, float, bool]:
     return (not found.cuts, found.is_median, -found.latest, -abs(step), not bimodal)
 
 
-def _shifts(table: pa.Table, found: Sequence[_Found]) -> list[Shift]:
+def _shifts(rows: _Rows, found: Sequence[_Found]) -> list[Shift]:
     """Nights at which three medians or more on one GPU changed, the newest first."""
     medians = [one for one in found if one.is_median]
     of = Counter((one.key["target"], one.key["gpu"]) for one in medians)
@@ -361,19 +386,18 @@ def _shifts(table: pa.Table, found: Sequence[_Found]) -> list[Shift]:
             series=len(changed),
             of=of[target, gpu],
             ratio=float(np.median([one.step(number) for one, number in changed])),
-            moved=tuple(dict.fromkeys(text for one, number in changed for text in _moved_at(table, one, number))),
+            moved=tuple(dict.fromkeys(text for one, number in changed for text in _moved_at(rows, one, number))),
         )
         for (when, target, gpu), changed in sorted(nights.items(), reverse=True)
         if len(changed) >= _FEWEST_IN_A_SHIFT
     ]
 
 
-def _moved_at(table: pa.Table, found: _Found, number: int) -> tuple[str, ...]:
+def _moved_at(rows: _Rows, found: _Found, number: int) -> tuple[str, ...]:
     """What else moved on the night of that change."""
     cut = found.cuts[number]
     known = np.flatnonzero(np.isfinite(found.values[:cut]))
-    rows = table.select(list(_BESIDE)).take(pa.array([found.first + int(known[-1]), found.first + cut])).to_pylist()
-    return _moved(*rows)
+    return _moved(*rows.at([found.first + int(known[-1]), found.first + cut], list(_BESIDE)))
 
 
 def _is_told(found: _Found, shifts: Collection[tuple[dt.datetime, str, str]]) -> bool:
