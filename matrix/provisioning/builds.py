@@ -99,13 +99,10 @@ class Builder:
 
     def _build(self, environment: Environment, folder: Path, *, upgrade: bool) -> BuiltEnvironment:
         old = read_manifest(folder)
-        spec = self._spec(environment)
-        if old and old.spec.same_pair(spec):
-            spec = spec.requiring(old.spec.requires)
         _sweep(folder, keep=old.venv if old else "")
         job = _Job(
             environment=environment,
-            spec=spec,
+            spec=self._spec(environment),
             host=overlays.find_host(environment) if environment.inherit else None,
             folder=folder,
             venv=folder / _PLACES[1 if old and old.venv == _PLACES[0] else 0],
@@ -169,12 +166,13 @@ class _Job:
         ======================= ================================================
         none, or of other pair  resolved from nothing (with ``upgrade``, always)
         of the same spec        kept
-        other requirements      resolved; the versions that it holds are kept
+        more is required now    resolved; the versions that it holds are kept
+        less is required now    resolved from nothing: what is gone may have pinned others
         ======================= ================================================
         """
         lock, of = self.folder / _LOCK, self.folder / _LOCK_SPEC
         held = _read_spec(of)
-        if self.upgrade or not held or not held[0].same_pair(self.spec):
+        if self.upgrade or not held or not self.spec.extends(held[0]):
             lock.unlink(missing_ok=True)
         elif held[0] == self.spec and lock.exists() and not self.host:
             return held[1]

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from matrix.provisioning.locks import LockedPackage
 from matrix.provisioning.overlays import HOST_PYTHON
-from matrix.settings.environments import STOCK, requirement_name
+from matrix.settings.environments import STOCK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,14 +100,9 @@ class Spec:
             requires=environment.requires,
         )
 
-    def same_pair(self, other: Spec) -> bool:
-        """Equal but for what cases require."""
-        return replace(self, requires=()) == replace(other, requires=())
-
-    def requiring(self, more: Iterable[str]) -> Spec:
-        """With further requirements, unless one of the same name is there."""
-        names = {requirement_name(each) for each in self.requires}
-        return replace(self, requires=(*self.requires, *(r for r in more if requirement_name(r) not in names)))
+    def extends(self, other: Spec) -> bool:
+        """Equal but for further packages that this one has."""
+        return replace(self, requires=()) == replace(other, requires=()) and set(self.requires) >= set(other.requires)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -137,12 +132,8 @@ class Manifest:
     watched: Mapping[str, int]
 
     def fits(self, spec: Spec) -> bool:
-        """Whether what is installed is what is wanted; more packages than wanted do no harm."""
-        return (
-            self.spec.same_pair(spec)
-            and set(spec.requires) <= set(self.spec.requires)
-            and all(_changed(Path(folder)) == stamp for folder, stamp in self.watched.items())
-        )
+        """Whether what is installed is what is wanted, and nothing besides: a package more may pin others."""
+        return self.spec == spec and all(_changed(Path(folder)) == stamp for folder, stamp in self.watched.items())
 
     def built(self, environment: Environment, root: Path) -> BuiltEnvironment:
         directory = folder_of(root, environment)
