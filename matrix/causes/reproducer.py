@@ -12,6 +12,7 @@ from matrix.causes.bisection import can_measure
 from matrix.causes.draft import LIMIT_S, Draft, Seen, uv_line
 from matrix.causes.redcell import reasons
 from matrix.errors import EnvironmentBuildError, StorageError, UsageError
+from matrix.explaining.chains import plain_params
 from matrix.judging.changes import CodeReason
 from matrix.model import Stage, format_params
 from matrix.provisioning.provision import provide
@@ -135,13 +136,15 @@ def _prepared(
         bench = bench_for(lab.configuration, lab.home, scratch, jobs=lab.jobs, board=lab.board)
         homes = homes_of(provisions, lab.configuration.pythonpath, scratch, memory_share(this_host(), lab.jobs))
         locks = {name: each.built.digest for name, each in provisions.items() if each.built}
-        collected = collect(bench, homes, locks, [file], lambda: None)
-    points = [point for item in collected for case in item.cases if case.name == red.verdict.case
-              for some in case.points.values() for point in some]  # fmt: skip
-    params = next((point for point in points if format_params(point) == red.verdict.params), None)
-    if params is None and red.verdict.params:
-        raise UsageError(f"{file} has no point {red.verdict.params} any more", hint="run the case again")
-    return sides, params or {}
+        wanted = plain_params(red.verdict.params)
+        for environment in (good, bad):  # the first in which the file can be imported tells
+            collected = collect(bench, {environment.id: homes[environment.id]}, locks, [file], lambda: None)
+            points = [point for item in collected for case in item.cases if case.name == red.verdict.case
+                      for some in case.points.values() for point in some]  # fmt: skip
+            params = next((point for point in points if format_params(point) == wanted), None)
+            if params is not None or not wanted:
+                return sides, params or {}
+    raise UsageError(f"{file} has no point {wanted} any more", hint="run the case again")
 
 
 def _stage(red: RedCell, lab: Laboratory) -> Stage:
