@@ -34,13 +34,13 @@ import torch, triton, triton.language as tl
 from matrix import Case
 
 @triton.jit
-def double_kernel(x, out, n, BLOCK: tl.constexpr):
+def double_kernel(x, out, n, step, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+    tl.store(out + i, 2 * tl.load(x + i * step, mask=i < n), mask=i < n)
 
 def double(x):
     out = torch.empty_like(x)
-    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), BLOCK=64)
+    double_kernel[(triton.cdiv(x.numel(), 64),)](x, out, x.numel(), x.stride(0), BLOCK=64)
     return out
 
 case = Case(name="double", run=double, reference=lambda x: 2 * x, inputs=lambda make, p: [make.normal((p.n,), "fp32")],

@@ -5,6 +5,7 @@ Ray's own test fixture (``ray.cluster_utils``). Nothing of it has a GPU; what a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -30,7 +31,7 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED":
             # Ray's server for a client starts a process of its own: beside other tests that takes longer than its 30 s.
             "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120"}  # fmt: skip
 _STORE_BYTES = 100 << 20
-_ATTEMPTS = 4
+_ATTEMPTS = 8
 
 
 class LocalCluster:
@@ -75,10 +76,15 @@ class LocalCluster:
         environ = {**LOOPBACK, **self._variables, "MATRIX_FLEET_FOLDER": str(self.folder(name))}
         told = {"object_store_memory": _STORE_BYTES, "node_ip_address": "127.0.0.1", "node_name": name, **more}
         for attempt in range(_ATTEMPTS):
-            # On a machine that is busy a node may take longer to start than Ray waits: it raises a plain Exception.
+            before = set(psutil.Process().children(recursive=True))
+            # On a machine that is busy a node may take longer to start than Ray waits: it raises a plain Exception, and
+            # leaves what it had started, which would become another host of that name.
             try:
                 self.nodes[name] = self._cluster.add_node(env_vars=environ, **told)
             except Exception:
+                for process in set(psutil.Process().children(recursive=True)) - before:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
                 if attempt == _ATTEMPTS - 1:
                     raise
             else:

@@ -167,6 +167,16 @@ delivery = together(
         help="Copy the run to where other hosts leave theirs, for `report`.",
     ),
 )
+# What is tried beyond the cells.
+further = together(
+    click.option("--fuzz", type=Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU)."),
+    click.option(
+        "--same-ptx-other-ptxas",
+        "cross_ptxas",
+        is_flag=True,
+        help="Assemble findings in the code again, each side's PTX with the other's ptxas.",
+    ),
+)
 output = together(
     click.option("--json", "as_json", is_flag=True, help="The verdicts as JSON on stdout."),
     click.option("--quiet", "-q", is_flag=True, help="No progress bars."),

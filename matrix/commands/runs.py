@@ -28,22 +28,15 @@ from matrix.running.progress import Board, wants_colour
 if TYPE_CHECKING:
     from matrix.gpus.stages import GpuHost
     from matrix.running.plan import Request
+    from matrix.running.profiles import Profile
     from matrix.running.run import Run
 
 
 @click.command()
 @options.selection
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Workers at a time; by default the cores.")
-@click.option(
-    "--fuzz", type=options.Seconds(), default=0.0, help="Try fresh points for so long, 60s say (needs a GPU)."
-)
+@options.further
 @options.delivery
-@click.option(
-    "--same-ptx-other-ptxas",
-    "cross_ptxas",
-    is_flag=True,
-    help="Assemble findings in the code again, each side's PTX with the other's ptxas.",
-)
 @click.option("--catalogue", is_flag=True, help="Each documented regression on its good and its bad side: recall.")
 @options.output
 def run(
@@ -67,8 +60,7 @@ def run(
     configuration = with_requirements(configuration, request)
     profile = selection["profile"]
     waivers = waivers_of(waiver_file)
-    if (fuzz or lock_clocks) and not request.gpu_targets:
-        raise UsageError("--fuzz and --lock-clocks need a GPU", hint="see `triton-matrix doctor`")
+    fuzz_seconds = _fuzz_seconds(fuzz, profile, request, lock_clocks)
     # All of pandas comes with it: what was mistyped is told before that.
     from matrix.running.run import Run, default_jobs
 
@@ -79,7 +71,7 @@ def run(
         board=Board(quiet=quiet or as_json),
         jobs=jobs or default_jobs(),
         gpu_host=_taking_part(host, request),
-        fuzz_seconds=fuzz or (profile.fuzz_seconds if profile and request.gpu_targets else 0.0),
+        fuzz_seconds=fuzz_seconds,
         lock_mhz=lock_clocks or 0,
         profile=profile,
         waivers=waivers,
@@ -97,11 +89,14 @@ def run(
 @click.option(
     "--run-id", type=options.Given(), metavar="RUN", help="Take up a run that did not end: its folder's name."
 )
+@options.further
 @options.delivery
 @options.output
 def fleet(
     address: str,
     run_id: str | None,
+    fuzz: float,
+    cross_ptxas: bool,
     lock_clocks: int | None,
     waiver_file: Path | None,
     history_at: str | None,
@@ -124,7 +119,10 @@ def fleet(
     if configuration.wheels:
         hint = "declare it in matrix.toml, as an environment whose triton every host can fetch"
         raise UsageError(f"hosts have no {next(iter(configuration.wheels))}", hint=hint)
-    waivers, history = waivers_of(waiver_file), history_of(history_at)
+    waivers, history, profile = waivers_of(waiver_file), history_of(history_at), selection["profile"]
+    if Stage.COUNTERS in flat(selection["stages"]):
+        hint = "leave them out of --stages; `triton-matrix run` on a host with the GPU reads them"
+        raise UsageError("a fleet reads no counters: they need the very GPU that a cell was timed on", hint=hint)
     with connected(address) as cluster:
         offer = offered(cluster.nodes())
         asked = request_of(configuration, selection, cluster.targets(), where=f"in the cluster ({offer})")
@@ -135,10 +133,12 @@ def fleet(
             home=project_home(),
             board=board,
             jobs=default_jobs(),
+            fuzz_seconds=_fuzz_seconds(fuzz, profile, request, lock_clocks),
             lock_mhz=lock_clocks or 0,
-            profile=selection["profile"],
+            profile=profile,
             waivers=waivers,
             history=history,
+            cross_ptxas=cross_ptxas,
             run_id=run_id or "",
             fleet=Fleet(cluster=cluster),
         )
@@ -185,6 +185,13 @@ def _executed(state: Run, *, as_json: bool, share: str | None) -> int:
 
         click.echo(f"shared: {send(finished.folder, share)}", err=True)
     return int(finished.exit_code)
+
+
+def _fuzz_seconds(told: float, profile: Profile | None, request: Request, lock_clocks: int | None) -> float:
+    """For how long to try fresh points. Raises :class:`UsageError` for what is nothing without a GPU."""
+    if (told or lock_clocks) and not request.gpu_targets:
+        raise UsageError("--fuzz and --lock-clocks need a GPU", hint="see `triton-matrix doctor`")
+    return told or (profile.fuzz_seconds if profile and request.gpu_targets else 0.0)
 
 
 def _taking_part(host: GpuHost, request: Request) -> GpuHost:

@@ -23,7 +23,7 @@ from matrix.model import Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from matrix.fleet.orders import Answer, Order, Survey
+    from matrix.fleet.orders import Answer, Crossed, Order, Question, Survey, Told
     from matrix.fleet.pools import Pool
     from matrix.fleet.project import Project
 
@@ -81,11 +81,15 @@ class Cluster:
         """Start a task that has a host of the pool get ready and answers with its survey."""
         return self._start(pool, _survey, order)
 
+    def cross(self, pool: Pool, order: Order, question: Question) -> int:
+        """Start a task that has a host of the pool assemble PTX with either side's assembler."""
+        return self._start(pool, _cross, order, question)
+
     def ask(self, pool: Pool, order: Order, units: Sequence[str], work: Callable[..., Any]) -> int:
         """Start a task that answers for these units, one after the other."""
         return self._start(pool, _work, order, work, tuple(units))
 
-    def take(self, tasks: Sequence[int], patience_s: float) -> list[tuple[int, Answer | Survey | Lost | None]]:
+    def take(self, tasks: Sequence[int], patience_s: float) -> list[tuple[int, Told | Lost | None]]:
         """What tasks have answered by now, each with its task; None where a task is done. Waits for the first."""
         known = {self._tasks[task]: task for task in tasks}
         ready, _ = self._ray.wait(list(known), num_returns=1, timeout=patience_s)
@@ -108,7 +112,7 @@ class Cluster:
         self._tasks[task] = self._ray.remote(function).options(**options).remote(self._project, *arguments)
         return task
 
-    def _next(self, stream: Any) -> Answer | Survey | Lost | None:
+    def _next(self, stream: Any) -> Told | Lost | None:
         try:
             return self._ray.get(next(stream))  # type: ignore[no-any-return]
         except StopIteration:
@@ -198,6 +202,11 @@ def _why(error: BaseException) -> str:
 def _survey(project: Project, order: Order) -> Iterator[Survey]:
     name, jobs = _seat()
     yield hosts.survey(order, project, name=name, jobs=jobs)
+
+
+def _cross(project: Project, order: Order, question: Question) -> Iterator[Crossed]:
+    name, jobs = _seat()
+    yield hosts.cross(order, question, project, name=name, jobs=jobs)
 
 
 def _work(

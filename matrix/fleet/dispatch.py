@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from matrix.errors import UsageError
+from matrix.errors import FleetError, UsageError
 from matrix.fleet.cluster import Lost
-from matrix.fleet.orders import Answer, Survey
+from matrix.fleet.orders import Answer, Crossed, Survey
 from matrix.fleet.pools import offered
 from matrix.fleet.units import slices
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from matrix.fleet.cluster import Cluster
-    from matrix.fleet.orders import Order
+    from matrix.fleet.orders import Order, Question
     from matrix.fleet.pools import Node, Pool
 
 # How long hosts of a kind may all be gone before the rest of their work is given up. Hosts that restart come back.
@@ -69,18 +69,29 @@ class Dispatch:
         """What the first host tells. Raises :class:`UsageError` where none can get ready."""
         if self.cluster.free_cpus() < 1:
             self.say("every CPU of the cluster is taken; waiting for one")
-        lane = _Lane(pool=pool, waiting=[])
-        task = self.cluster.survey(pool, self.order)
-        lane.running[task] = ["survey"]
+        told = self._alone(pool, self.cluster.survey(pool, self.order))
+        if isinstance(told, Survey):
+            return told
+        hint = "every host needs the same triton-matrix, Python and Ray as the driver"
+        raise UsageError(f"no host could get ready: {told}", hint=hint)
+
+    def cross(self, pool: Pool, question: Question) -> Crossed:
+        """Findings in the code, assembled again by one host. Raises :class:`FleetError` where none can."""
+        told = self._alone(pool, self.cluster.cross(pool, self.order, question))
+        if isinstance(told, Crossed):
+            return told
+        raise FleetError(f"no host could assemble the findings' PTX: {told}")
+
+    def _alone(self, pool: Pool, task: int) -> Survey | Crossed | str:
+        """What a task with one answer tells, or why there is none."""
+        lane = _Lane(pool=pool, waiting=[], running={task: ["its answer"]})
         while True:
             for _, told in self.cluster.take([task], _LOOK_S):
-                if isinstance(told, Lost):
-                    hint = "every host needs the same triton-matrix, Python and Ray as the driver"
-                    raise UsageError(f"no host could get ready: {told.reason}", hint=hint)
-                if isinstance(told, Survey):
+                if isinstance(told, Survey | Crossed):
                     return told
+                return told.reason if isinstance(told, Lost) else "it had no answer"
             for missing in self._look([lane], self.cluster.nodes()):
-                raise UsageError(missing.reason)
+                return missing.reason
 
     def answers(self, units: Mapping[Pool, Sequence[str]]) -> Iterator[Answer | Missing]:
         """Answers as they come, from all pools at once; at the end every unit was answered or is missing."""

@@ -11,32 +11,34 @@ from matrix.errors import UsageError
 from matrix.fleet import hosts
 from matrix.fleet.dispatch import Dispatch, Missing
 from matrix.fleet.journal import Journal
-from matrix.fleet.orders import Answer, Order
+from matrix.fleet.orders import Answer, Order, Question
 from matrix.fleet.pools import apart, gpu_pool, host_pool, offered
 from matrix.fleet.project import Roots, pack
-from matrix.fleet.units import on_gpu, target_of, units_of
+from matrix.fleet.units import fuzz_unit, on_gpu, target_of, units_of
 from matrix.gpus.stages import GpuResults, together, worked
 from matrix.model import Outcome, Stage
 from matrix.running.plan import selected_names
 from matrix.running.ready import arms_of, planned_of
+from matrix.running.reassembly import in_question
 from matrix.running.recording import Clerk
 from matrix.running.run import Found
 from matrix.storage.cache import key_of
 from matrix.wording import listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from matrix.fleet.cluster import Cluster
     from matrix.fleet.orders import Survey
     from matrix.fleet.pools import Pool
-    from matrix.records import CellRecord
+    from matrix.records import AssemblyRecord, CellRecord, KernelRecord, VerdictRecord
     from matrix.running.execute import Bench
     from matrix.running.plan import PlannedCell, Request
     from matrix.running.run import Run
 
 _HOLD_S = 20.0
+_NO_COUNTERS = "a fleet reads none: `triton-matrix run` on a host with the GPU does"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,7 @@ class Fleet:
             survey = dispatch.survey(pools[0])
             run.provisions = survey.provisions
             units = units_of(planned_of(survey.provisions, survey.collected, run.request))
+            units |= {unit: [] for unit in _fuzz_units(run, units)}
             ticks = _ticks(run, pools, units, journal)
             seen: set[str] = set()
             missing = {unit: absent[_pool_of(unit)] for unit in units if _pool_of(unit) in absent}
@@ -76,6 +79,25 @@ class Fleet:
         for answer in answers:
             run.provisions = {**run.provisions, **answer.provisions}
         return _found(run, survey, units, answers, missing)
+
+    def reassemble(
+        self, run: Run, bench: Bench, verdicts: Sequence[VerdictRecord], kernels: Sequence[KernelRecord]
+    ) -> list[AssemblyRecord]:
+        """Findings in the code assembled again, by a host: it has the environments. Raises :class:`FleetError`."""
+        rows = [row for row, _ in in_question(verdicts, kernels)]
+        if not rows:
+            return []
+        cells = {cell for row in rows for cell in (row.baseline_cell_id, row.candidate_cell_id)}
+        own = [kernel for kernel in kernels if kernel.cell_id in cells]
+        # All of it: who assembles it need not be who made it, and reading it asks for more than the PTX.
+        digests = {digest for kernel in own for digest in kernel.artifacts.values()}
+        artifacts = {digest: bench.artifacts.packed(digest) for digest in digests}
+        question = Question(verdicts=rows, kernels=own, artifacts=artifacts)
+        dispatch = Dispatch(cluster=self.cluster, order=_order(run), work=self.work, say=run.board.say)
+        crossed = dispatch.cross(host_pool(self.cluster.nodes()), question)
+        for digest, data in crossed.artifacts.items():
+            bench.artifacts.receive(digest, data)
+        return list(crossed.assemblies)
 
     def settle(self, run: Run) -> None:
         """The run is written: nobody needs to take it up again. A journal that will not go costs no result."""
@@ -116,13 +138,15 @@ class Fleet:
 
 
 def fit_request(request: Request, offer: str, say: Callable[[str], None]) -> Request:
-    """The request as a fleet takes it, and a word on what the cluster has no GPU for.
+    """The request as a fleet takes it, and a word on what it is less than what was asked for.
 
-    Counters are left out: they follow from verdicts, and run.json says that they were not run.
+    Counters are left out: they are read on the GPU that a cell was timed on, which Ray does not give twice.
     """
     lacking = [target for target in request.targets if target not in request.gpu_targets]
     if lacking:
         say(f"no host of the cluster has a GPU of {listing(lacking)}: compiled for, not run ({offer})")
+    if Stage.COUNTERS in request.stages:
+        say(f"counters are not read: {_NO_COUNTERS}")
     stages = tuple(stage for stage in request.stages if stage is not Stage.COUNTERS)
     return dataclasses.replace(request, stages=stages)
 
@@ -140,6 +164,7 @@ def _order(run: Run) -> Order:
         roots=Roots.here(run.home.root.resolve()),
         code=hosts.code_digest(),
         lock_mhz=run.lock_mhz,
+        fuzz_seconds=run.fuzz_seconds,
     )
 
 
@@ -158,6 +183,12 @@ def _taken_up(run: Run, order: Order, journal: Journal) -> Order:
     targets = tuple(target for target in run.request.targets if target in before | {*run.request.gpu_targets})
     run.request = dataclasses.replace(run.request, gpu_targets=targets)
     return dataclasses.replace(order, request=run.request)
+
+
+def _fuzz_units(run: Run, units: Iterable[str]) -> Iterator[str]:
+    """One for each target of which a GPU checks anything, after all others: on one GPU, as in a run on one host."""
+    if run.fuzz_seconds:
+        yield from (fuzz_unit(t, run.fuzz_seconds) for t in {target_of(unit): None for unit in units if on_gpu(unit)})
 
 
 def _keep(answer: Answer, journal: Journal, bench: Bench) -> bool:
@@ -190,7 +221,6 @@ def _found(
     missing: Mapping[str, str],
 ) -> Found:
     """One host's results, made of many hosts' rows. What has no row gets one that says why."""
-    request, profile = run.request, run.profile
     timings = together(answer.timings for answer in answers)
     rows = [row for answer in answers for row in answer.cells]
     gaps = list(_gaps(run, units, answers, missing))
@@ -207,18 +237,10 @@ def _found(
         ),
         told={"hosts": _hosts(survey, answers)},
         not_run=[
-            *_beyond(fuzz=bool(request.gpu_targets and profile and profile.fuzz_seconds)),
+            {"what": str(Stage.COUNTERS), "why": _NO_COUNTERS},
             *({"what": f"{count} units", "why": why} for why, count in collections.Counter(missing.values()).items()),
         ],
     )
-
-
-def _beyond(*, fuzz: bool) -> Iterator[dict[str, str]]:
-    """What a run on one host can and a fleet cannot."""
-    where = "`triton-matrix run` on a host with the GPU"
-    yield {"what": str(Stage.COUNTERS), "why": f"a fleet reads none, for they follow from the verdicts: {where} does"}
-    if fuzz:
-        yield {"what": "fuzz", "why": f"a fleet does not look for fresh points: {where} does"}
 
 
 def _gaps(

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from matrix.commands.workplace import gpu_host
 from matrix.errors import UsageError
-from matrix.fleet.orders import Answer, Survey
+from matrix.fleet.orders import Answer, Crossed, Survey
 from matrix.fleet.project import Roots
-from matrix.fleet.units import batches, on_gpu, target_of, units_of
+from matrix.fleet.units import batches, is_fuzz, on_gpu, target_of, units_of
 from matrix.gpus.correctness import Desk
 from matrix.gpus.devices import usable
 from matrix.gpus.stages import GpuHost, GpuStages
@@ -31,6 +31,7 @@ from matrix.running.facts import facts_of
 from matrix.running.host import Host, this_host
 from matrix.running.progress import Board
 from matrix.running.ready import Ready, arms_of, get_ready
+from matrix.running.reassembly import reassemble
 from matrix.running.recording import Clerk
 from matrix.settings import config
 from matrix.storage.cache import digest_of
@@ -39,7 +40,7 @@ from matrix.storage.runs import Home
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from matrix.fleet.orders import Order
+    from matrix.fleet.orders import Order, Question
     from matrix.fleet.project import Project
     from matrix.gpus.stations import Station
     from matrix.running.plan import PlannedCell
@@ -111,6 +112,18 @@ def work(
         yield from _on_gpu(bay, units, planned, gpus(), plan or TimingPlan())
     else:
         yield from _on_host(bay, units, planned)
+
+
+def cross(order: Order, question: Question, project: Project, *, name: str, jobs: int) -> Crossed:
+    """Each side's PTX with the other's assembler, which hosts have and the driver need not."""
+    bay = _bay_of_this_process(order, project, name, jobs)
+    bench, ready, thresholds = bay.bench, bay.ready, bay.configuration.thresholds
+    for digest, data in question.artifacts.items():
+        bench.artifacts.receive(digest, data)
+    done = reassemble(bench, ready.homes, ready.locks, question.verdicts, question.kernels, thresholds)
+    digests = {digest for row in done for digest in row.artifacts.values()}
+    artifacts = {digest: bench.artifacts.packed(digest) for digest in digests}
+    return Crossed(assemblies=bay.roots.retold(done, order.roots), artifacts=artifacts)
 
 
 # Ray gives a process one slice after another, all of one run: what it is ready with, warm parents among it, it keeps.
@@ -196,9 +209,12 @@ def _on_gpu(
         yield from (_answer(bay, unit, problem=problem) for unit in units)
         return
     stages = _stages(bay, dataclasses.replace(host, gpus=tuple(gpus)), plan)
+    fuzz = [unit for unit in units if is_fuzz(unit)]  # the last ones of their target
     with stages.opened() as found:
-        for batch in batches(units, _ON_GPU):
+        for batch in batches([unit for unit in units if unit not in fuzz], _ON_GPU):
             yield from _measured_on_gpu(bay, stages, found, batch, planned)
+        for unit in fuzz:
+            yield _fuzzed(bay, stages, found, unit, planned)
 
 
 def _stages(bay: Bay, host: GpuHost, plan: TimingPlan) -> GpuStages:
@@ -243,6 +259,22 @@ def _measured_on_gpu(
             gpus=results.gpus,
             provisions=dict(bay.ready.provisions),
         )
+
+
+def _fuzzed(
+    bay: Bay, stages: GpuStages, found: Sequence[Station], unit: str, planned: Mapping[str, list[PlannedCell]]
+) -> Answer:
+    cells = [cell for each, inside in planned.items() if on_gpu(each) for cell in inside]
+    own = [cell for cell in cells if cell.cell.target == target_of(unit)]
+    results = dataclasses.replace(stages, fuzz_seconds=bay.order.fuzz_seconds).fuzzed(found, own)
+    return _answer(
+        bay,
+        unit,
+        cells=bay.clerk.rows(results.checked),
+        dimensions=results.dimensions,
+        gpus=results.gpus,
+        provisions=dict(bay.ready.provisions),
+    )
 
 
 def _unit(cell_id: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from matrix.fleet.project import Roots
     from matrix.provisioning.provision import Provision
-    from matrix.records import CellRecord, DimensionRecord, KernelRecord
+    from matrix.records import AssemblyRecord, CellRecord, DimensionRecord, KernelRecord, VerdictRecord
     from matrix.running.host import Host
     from matrix.running.plan import Collected, Request
 
@@ -29,6 +29,7 @@ class Order:
     roots: Roots
     code: str  # digest of this package, which must be the hosts' too
     lock_mhz: int = 0
+    fuzz_seconds: float = 0.0  # on one GPU of each target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,23 @@ class Survey:
     host: Host
     provisions: Mapping[str, Provision]
     collected: Sequence[Collected]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Findings in the code, whose PTX is to be assembled by each side's assembler; ``artifacts`` packed as stored."""
+
+    verdicts: Sequence[VerdictRecord]
+    kernels: Sequence[KernelRecord]
+    artifacts: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossed:
+    """What a host made of a :class:`Question`."""
+
+    assemblies: Sequence[AssemblyRecord]
+    artifacts: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +84,7 @@ class Answer:
         timed = self.timings
         tables = (self.cells, self.kernels, self.dimensions, timed.cells, timed.arms, timed.rounds)
         return sum(map(len, tables))
+
+
+# What a task's answers are.
+Told = Answer | Survey | Crossed

@@ -34,6 +34,15 @@ def units_of(planned: Iterable[PlannedCell]) -> dict[str, list[PlannedCell]]:
     return dict(sorted(found.items(), key=lambda each: each[0].split(" ")[:2]))
 
 
+def fuzz_unit(target: str, seconds: float) -> str:
+    """What a fuzz budget finds on one GPU of the target: the unit of no planned cell, whose point holds no space."""
+    return f"gpu {target} fuzz for {seconds:g} s"
+
+
+def is_fuzz(unit: str) -> bool:
+    return unit.count(" ") > 2  # stage, target and point
+
+
 def on_gpu(unit: str) -> bool:
     return unit.startswith("gpu ")
 

@@ -101,10 +101,17 @@ class GpuStages:
         say(f"correctness: {len(right)} cells on {len(found)} GPU(s) in {began - started:.0f} s")
         timings = self._time(found, cells, checked)
         say(f"timing: {len(timings.cells)} cells in {time.monotonic() - began:.0f} s")
-        dimensions = tuple(dimension_records(checked, run_id=self.run_id, host=self.host_name))
+        return self._results(found, checked, timings)
+
+    def fuzzed(self, found: Sequence[Station], cells: Sequence[PlannedCell]) -> GpuResults:
+        """What the fuzz budget alone finds beside these cells."""
+        right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
+        return self._results(found, self._fuzz(found, right), Timings())
+
+    def _results(self, found: Sequence[Station], checked: Sequence[Checked], timings: Timings) -> GpuResults:
         return GpuResults(
             checked=tuple(each.measured for each in checked),
-            dimensions=dimensions,
+            dimensions=tuple(dimension_records(checked, run_id=self.run_id, host=self.host_name)),
             timings=timings,
             gpus=tuple(described(station) | worked(station.gpu.uuid, timings.arms) for station in found),
         )

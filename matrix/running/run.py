@@ -245,10 +245,13 @@ class Run:
 
     def _assemblies(self, bench: Bench, found: Found, verdicts: Sequence[VerdictRecord]) -> list[AssemblyRecord]:
         """Each side's PTX with the other's ptxas, of what is in question, where that was asked for."""
-        if not self.cross_ptxas or not found.ready:
+        if not self.cross_ptxas:
             return []
-        ready, thresholds = found.ready, self.configuration.thresholds
-        done = reassemble(bench, ready.homes, ready.locks, verdicts, found.kernels, thresholds)
+        if found.ready:
+            homes, locks, thresholds = found.ready.homes, found.ready.locks, self.configuration.thresholds
+            done = reassemble(bench, homes, locks, verdicts, found.kernels, thresholds)
+        else:
+            done = self.fleet.reassemble(self, bench, verdicts, found.kernels) if self.fleet else []
         bench.artifacts.give({digest for row in done for digest in row.artifacts.values()}, self.folder / "artifacts")
         return done
 
