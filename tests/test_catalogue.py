@@ -170,7 +170,7 @@ def test_what_nothing_confirms_counts_as_a_false_alarm(tmp_path: Path) -> None:
         {**flag, "after": "3.7.1"},
         {**flag, "after": "3.6.0", "cell": "sm_90/aa:n=1"},
     ]
-    known = [{"case": "a", "after": "3.6.0", "why": "1.5 times the time on an H200"}]
+    known = [{"cells": "sm_90/a:*", "after": "3.6.0", "why": "1.5 times the time on an H200"}]
     record = {"day": "2026-01-01", "compared": 40, "flagged": flagged, "true": known}
     (tmp_path / NEIGHBOURS).write_text(json.dumps(record))
     text = "\n".join(neighbours_section(read_neighbours(tmp_path)))

@@ -1,13 +1,15 @@
 """The other side of recall: what the ordinary rules flag of the built-in cases between neighbouring releases.
 
 ``neighbours.json`` beside the catalogue's case files is what ``tests/benchmarks/catalogue_recall.py --record`` wrote.
-Being flagged makes no false alarm: ``true`` says by hand which flags something else confirms, and what.
+Being flagged makes no false alarm: ``true`` says by hand which flags (a release, a glob over cells) something else
+confirms, and what.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -53,9 +55,8 @@ def read_neighbours(folder: Path) -> Neighbours:
 
 
 def _confirmed(flag: Mapping[str, Any], known: list[dict[str, str]]) -> str:
-    case = flag["cell"].partition("/")[2].partition(":")[0]
-    found = (each["why"] for each in known if (each["case"], each["after"]) == (case, flag["after"]))
-    return next(found, "")
+    own = (each for each in known if each["after"] == flag["after"])
+    return next((each["why"] for each in own if fnmatchcase(flag["cell"], each["cells"])), "")
 
 
 def neighbours_section(found: Neighbours) -> Iterator[str]:
