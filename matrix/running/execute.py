@@ -247,7 +247,9 @@ def _task(bench: Bench, name: str, planned: PlannedCell) -> Task:
         "configs": planned.configs,
     }
     limit = bench.timeouts.compile if planned.stage is Stage.COMPILE else bench.timeouts.interpret
-    return Task(key=name, request=request, timeout_s=planned.limit_s or limit)
+    if planned.limit_s:  # it is known to take all of that: begun last, it would be waited for alone
+        return Task(key=name, request=request, timeout_s=planned.limit_s, takes_s=planned.limit_s)
+    return Task(key=name, request=request, timeout_s=limit)
 
 
 def cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:

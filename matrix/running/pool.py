@@ -27,11 +27,12 @@ _MAX_RESTARTS_A_TASK = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One request to a worker; ``key`` is the caller's name for it."""
+    """One request to a worker; ``key`` is the caller's name for it, ``takes_s`` about how long it will take."""
 
     key: str
     request: dict[str, Any]
     timeout_s: float
+    takes_s: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,10 @@ class Lane:
     workers: int = 0
     # Seconds that workers took to start, kept apart from the work.
     start_seconds: list[float] = field(default_factory=list)
+
+    @property
+    def left_s(self) -> float:
+        return sum(task.takes_s for task in self.tasks)
 
 
 class Pool:
@@ -108,9 +113,13 @@ class Pool:
             waiting = [lane for lane in lanes if lane.tasks]
             if not waiting:
                 return None
-            lane = min(waiting, key=lambda lane: (lane.workers, -len(lane.tasks)))
+            lane = min(waiting, key=lambda lane: (lane.workers, -lane.left_s))
             lane.workers += 1
             return lane
+
+    def _pop(self, lane: Lane) -> Task | None:
+        with self._lock:
+            return lane.tasks.popleft() if lane.tasks else None
 
     def _serve(self, lane: Lane) -> None:
         """One worker after another until the lane is empty."""
@@ -133,12 +142,12 @@ class Pool:
     def _give_up(self, lane: Lane, ready: dict[str, Any]) -> None:
         """The environment does not start: every task of the lane has that outcome."""
         part = {"config": "", "kernels": [], "seconds": 0.0, **{k: v for k, v in ready.items() if k != "ready"}}
-        while (task := _pop(lane)) is not None:
+        while (task := self._pop(lane)) is not None:
             self._results.put(Result(task=task, spec=lane.spec, parts=(part,)))
 
     def _work(self, lane: Lane, worker: Worker) -> None:
         """Tasks on one worker until the lane is empty or the worker is lost."""
-        while not self._stop.is_set() and (task := _pop(lane)) is not None:
+        while not self._stop.is_set() and (task := self._pop(lane)) is not None:
             parts, alive = self._ask(lane.spec, worker, task)
             if self._stop.is_set():
                 return
@@ -180,13 +189,6 @@ class Pool:
         with self._lock:
             self._workers.discard(worker)
         worker.close()
-
-
-def _pop(lane: Lane) -> Task | None:
-    try:
-        return lane.tasks.popleft()
-    except IndexError:
-        return None
 
 
 def _collect(worker: Worker, task: Task, skip: list[str], parts: list[dict[str, Any]]) -> dict[str, Any] | None:
