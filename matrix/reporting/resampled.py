@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from matrix.judging.statistics import bootstrap_interval, log_ratio
 from matrix.records import Role
+from matrix.reporting.judged_rounds import judged_rounds
 from matrix.wording import times
 
 if TYPE_CHECKING:
@@ -33,15 +34,12 @@ def resampled(rounds: Sequence[RoundRecord], *, baseline: str, candidate: str) -
 
 
 def _paired(rounds: Sequence[RoundRecord], baseline: str, candidate: str) -> list[list[float]]:
-    """Log-ratios by round, in blocks: of the cold rounds where there are any."""
-    arms = {(Role.BASELINE, baseline): 0, (Role.CANDIDATE, candidate): 1}
-    mine = [(arms[each.role, each.environment], each) for each in rounds if (each.role, each.environment) in arms]
-    judged = "cold" if any(each.cache == "cold" for _, each in mine) else "warm"
-    sides: tuple[dict[tuple[int, int], Sequence[float]], ...] = ({}, {})
-    for side, each in mine:
-        if each.cache == judged and each.samples_us:
-            sides[side][each.block, each.round] = each.samples_us
+    """Log-ratios by round, in blocks."""
+    sides: dict[Role, dict[tuple[int, int], Sequence[float]]] = {role: {} for role in Role}
+    for each in judged_rounds(rounds, baseline, candidate):
+        sides[each.role][each.block, each.round] = each.samples_us
+    before, after = sides[Role.BASELINE], sides[Role.CANDIDATE]
     blocks: dict[int, list[float]] = {}
-    for key in sorted(sides[0].keys() & sides[1].keys()):
-        blocks.setdefault(key[0], []).append(log_ratio(sides[1][key], sides[0][key]))
+    for key in sorted(before.keys() & after.keys()):
+        blocks.setdefault(key[0], []).append(log_ratio(after[key], before[key]))
     return list(blocks.values())

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from matrix.records import Role, RoundRecord
+from matrix.reporting.judged_rounds import judged_rounds
 from matrix.wording import microseconds
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Strips:
 
 def strips(rounds: Iterable[RoundRecord], *, baseline: str, candidate: str) -> Strips | None:
     """From rounds of both cells. Warm rounds of a cell judged cold are left out, as are other candidates'."""
-    samples = {role: sorted(values) for role, values in _by_arm(rounds, baseline, candidate).items()}
+    samples = {role: sorted(values) for role, values in _by_arm(judged_rounds(rounds, baseline, candidate)).items()}
     if Role.BASELINE not in samples or Role.CANDIDATE not in samples:
         return None
     least = min(_rank(values, _FAR) for values in samples.values())
@@ -76,16 +77,11 @@ class _Axis:
         return self.first <= value <= self.last
 
 
-def _by_arm(rounds: Iterable[RoundRecord], baseline: str, candidate: str) -> Mapping[Role, list[float]]:
-    """The candidate by its environment; what is no candidate's belongs to the baseline's environment."""
-    wanted = {(Role.BASELINE, baseline), (Role.CANDIDATE, candidate), (Role.CONTROL, baseline)}
-    mine = [one for one in rounds if (one.role, one.environment) in wanted]
-    judged = "cold" if any(one.cache == "cold" for one in mine) else "warm"
+def _by_arm(rounds: Iterable[RoundRecord]) -> Mapping[Role, list[float]]:
     found: dict[Role, list[float]] = defaultdict(list)
-    for one in mine:
-        if one.cache == judged:
-            found[one.role] += one.samples_us
-    return {role: values for role, values in found.items() if values}
+    for each in rounds:
+        found[each.role] += each.samples_us
+    return found
 
 
 def _arm(role: Role, values: Sequence[float], axis: _Axis) -> StripArm:

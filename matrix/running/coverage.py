@@ -6,6 +6,7 @@ import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.explaining.chains import plain_params
 from matrix.gpus.fuzz import FUZZ
 from matrix.model import CPU
 from matrix.running.profiles import UNJUDGED
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
     from matrix.records import VerdictRecord
     from matrix.storage.runfolder import RunFolder
-
-# In params: which of a cell's own variants a row is about, which need not be the same on every target.
-_VARIANTS = ("tuning=", "config=")
 
 
 class Place(NamedTuple):
@@ -60,7 +58,8 @@ def coverage_of(runs: Sequence[RunFolder]) -> Coverage:
     for run in runs:
         for row in run.verdicts:
             if row.case and f"{FUZZ}=" not in row.params:
-                judged[_place(row)].add((row.case, _plain(row.params)))
+                # Which of a cell's own variants a row is about need not be the same on every target.
+                judged[_place(row)].add((row.case, plain_params(row.params)))
     asked: dict[Place, set[tuple[str, str]]] = collections.defaultdict(set)
     for place, cells in judged.items():
         asked[place._replace(target="")] |= cells
@@ -77,10 +76,6 @@ def coverage_of(runs: Sequence[RunFolder]) -> Coverage:
 
 def _place(row: VerdictRecord) -> Place:
     return Place(baseline=row.baseline, candidate=row.candidate, target=row.target, stage=str(row.stage))
-
-
-def _plain(params: str) -> str:
-    return ",".join(part for part in params.split(",") if not part.startswith(_VARIANTS))
 
 
 def _is_for(target: str, targets: set[str] | None) -> bool:
