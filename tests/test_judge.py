@@ -95,6 +95,34 @@ def test_a_cell_missing_on_one_side_is_incomplete(lacking: str) -> None:
     assert (row.verdict, row.reason_code, row.severity) == (Verdict.INCOMPLETE, "missing", 7)
 
 
+POINT = "rows=8,dtype=fp16"
+
+
+def of_one_call(environment: str, configs: Sequence[str], ended: str = "") -> list[CellRecord]:
+    """A call that compiled these configurations, and then failed where ``ended`` says how."""
+    cells = [cell(environment, params=f"{POINT},config={config}") for config in configs]
+    return cells + ([cell(environment, ended, params=POINT, reason="RuntimeError: needs Triton 3.7")] if ended else [])
+
+
+@pytest.mark.parametrize("ended", ["refused", "compile_error", "timeout"])
+def test_a_call_that_fails_fails_in_every_configuration_that_it_never_came_to(ended: str) -> None:
+    cells = of_one_call(BASELINE, "a", ended) + of_one_call(CANDIDATE, "abc")
+    kernels = [kernel(c.environment, params=c.params, cell_id=c.cell_id) for c in cells if c.outcome == "passed"]
+    rows = {row.params.removeprefix(POINT): row for row in judged(cells, kernels)}
+    verdicts = {label: (str(row.verdict), row.reason_code) for label, row in rows.items()}
+    gone = ("improved", f"{ended}_gone")
+    assert verdicts == {"": gone, ",config=a": ("identical", "code_identical"), ",config=b": gone, ",config=c": gone}
+    assert all("needs Triton 3.7" in row.change for row in rows.values() if row.verdict == "improved")
+    back = judged(cells, kernels, baseline=CANDIDATE, candidates=[BASELINE])
+    assert sorted(row.reason_code for row in back) == ["code_identical", ended, ended, ended]
+
+
+def test_a_call_that_went_through_says_nothing_of_a_configuration_that_it_lacks() -> None:
+    cells = of_one_call(BASELINE, "a", "passed") + of_one_call(CANDIDATE, "ab", "passed")
+    row = next(row for row in judged(cells) if row.params.endswith("config=b"))
+    assert (row.verdict, row.reason_code) == (Verdict.INCOMPLETE, "missing")
+
+
 def test_a_candidate_that_nobody_ran_still_has_a_row() -> None:
     (row,) = judged([])
     assert (row.verdict, row.reason_code, row.candidate) == (Verdict.INCOMPLETE, "nothing_run", CANDIDATE)

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import textwrap
 import time
+from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pyarrow.parquet as pq
@@ -15,6 +17,11 @@ import pytest
 from conftest import Project, Workshop
 
 from matrix.errors import ExitCode
+from matrix.running import pool
+from matrix.running.process import Died, WorkerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAIR = ("--baseline", "3.8.0", "--candidate", "3.9.0", "--no-builtin", "--targets", "sm_90")
 
@@ -256,3 +263,45 @@ def test_a_case_named_like_a_script_is_text_everywhere(project: Project) -> None
     assert "&lt;script&gt;alert" in page
     row = next(row for row in cells(project) if row["stage"] == "compile")
     assert not set("<>[]/()") & set(row["cell_id"].split("/")[-1])
+
+
+class Dying:
+    """A worker whose process ends in each configuration that it is asked for; ``starts`` of them start."""
+
+    starts = 0
+
+    def __init__(self, *_: object) -> None:
+        self.start_seconds = 0.0
+
+    def start(self) -> dict[str, bool]:
+        Dying.starts -= 1
+        return {"ready": Dying.starts >= 0}
+
+    def ask(self, request: dict, *, timeout_s: float) -> Iterator[dict]:
+        yield {"begin": f"BLOCK{len(request['skip'])}"}
+        yield {"at": "compile"}
+        raise Died("SIGABRT")
+
+    def log_tail(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        """There is no process."""
+
+
+@pytest.mark.parametrize(
+    ("starts", "reason"),
+    [(9, "3 workers were lost, the last by BLOCK2: SIGABRT"), (2, "no worker starts any more, the last by BLOCK1: ")],
+)
+def test_configurations_that_were_given_up_are_told(
+    starts: int, reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pool, "Worker", Dying)
+    monkeypatch.setattr(pool, "_MAX_RESTARTS_A_TASK", 3)
+    Dying.starts = starts
+    spec = WorkerSpec(environment="e", target="sm_90", interpreter=tmp_path, variables=(), start={})
+    lane = pool.Lane(spec=spec, tasks=deque([pool.Task(key="k", request={}, timeout_s=1)]))
+    (result,) = pool.Pool(slots=1, logs=tmp_path).run([lane])
+    *lost, last = result.parts
+    assert [part["config"] for part in lost] == ["BLOCK0", "BLOCK1", "BLOCK2"][: len(lost)]
+    assert (last["config"], last["outcome"]) == ("", "compiler_abort") and last["reason"].startswith(reason)

@@ -12,7 +12,7 @@ from matrix.causes.bisection import can_measure
 from matrix.causes.draft import LIMIT_S, Draft, Seen, uv_line
 from matrix.causes.redcell import reasons
 from matrix.errors import EnvironmentBuildError, StorageError, UsageError
-from matrix.explaining.chains import plain_params
+from matrix.judging.cellnames import plain_params
 from matrix.judging.changes import CodeReason
 from matrix.model import Stage, format_params
 from matrix.provisioning.provision import provide

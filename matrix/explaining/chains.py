@@ -11,6 +11,7 @@ from matrix.explaining.chain import Chain, chain_of
 from matrix.explaining.confounders import differences
 from matrix.explaining.owner import Beside
 from matrix.explaining.sides import Sides
+from matrix.judging.cellnames import plain_params
 from matrix.judging.groups import Section
 from matrix.judging.kernel_pairs import matched
 from matrix.model import CPU, Stage
@@ -172,12 +173,6 @@ def as_dict(chain: Chain) -> dict[str, Any]:
 
 def _place(row: VerdictRecord, params: str, stage: str) -> tuple[str, str, str, str, str, str]:
     return row.baseline, row.candidate, row.target, row.case, params, stage
-
-
-def plain_params(params: str) -> str:
-    """The params without the label that tells how kernels were tuned, or which configuration was compiled."""
-    kept = [part for part in params.split(",") if not part.startswith(("tuning=", "config="))]
-    return ",".join(kept)
 
 
 def _launched(kernel: KernelRecord, chosen: Any) -> bool:

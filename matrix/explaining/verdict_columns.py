@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from matrix.explaining.chains import CHAINED, Chains, plain_params
+from matrix.explaining.chains import CHAINED, Chains
+from matrix.judging.cellnames import plain_params
 from matrix.model import CPU
 from matrix.records import Tuning
 from matrix.storage.rows import Rows
@@ -46,7 +47,11 @@ def with_owners(run: RunFolder) -> Rows[VerdictRecord]:
 def _in_findings(table: pa.Table) -> list[int]:
     found = pc.and_(pc.not_equal(table["finding_id"], ""), pc.not_equal(table["target"], CPU))
     chained = pc.is_in(table["stage"], pa.array(map(str, CHAINED)))
-    places: list[int] = np.flatnonzero(pc.and_(found, chained).to_numpy()).tolist()
+    return _places(pc.and_(found, chained))
+
+
+def _places(wanted: pa.ChunkedArray) -> list[int]:
+    places: list[int] = np.flatnonzero(wanted.to_numpy()).tolist()
     return places
 
 
@@ -62,11 +67,11 @@ def _about(run: RunFolder, rows: Iterable[VerdictRecord]) -> RunFolder:
             # A kernel that tunes itself was compiled in cells of its own, one for each configuration.
             plain = [_plain(cell_id) in cells for cell_id in kernels.table["cell_id"].to_pylist()]
             own = pc.or_(own, pa.array(plain, pa.bool_()))
-        kernels = kernels.of(kernels.table.filter(own))
+        kernels = kernels.taken(_places(own))
     if isinstance(timings, Rows):
-        timings = timings.of(timings.table.filter(pc.is_in(timings.table["cell_id"], wanted)))
+        timings = timings.taken(_places(pc.is_in(timings.table["cell_id"], wanted)))
     if isinstance(verdicts, Rows):
-        verdicts = verdicts.of(verdicts.table.filter(pc.is_in(verdicts.table["candidate_cell_id"], wanted)))
+        verdicts = verdicts.taken(_places(pc.is_in(verdicts.table["candidate_cell_id"], wanted)))
     return replace(run, kernels=kernels, timings=timings, verdicts=verdicts)
 
 

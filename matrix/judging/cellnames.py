@@ -1,4 +1,4 @@
-"""The names by which globs select a compared cell."""
+"""What compared cells are called: the names by which globs select them, and their params without a label."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ def _names(row: VerdictRecord) -> tuple[str, ...]:
     point = f"{row.case}:{row.params}" if row.params else row.case
     name = row.candidate_cell_id or f"{row.candidate}/{row.target}/{point}"
     return name, name.rsplit("/", 1)[-1], row.case
+
+
+def plain_params(params: str) -> str:
+    """The params without the label that tells how kernels were tuned, or which configuration was compiled."""
+    kept = [part for part in params.split(",") if not part.startswith(("tuning=", "config="))]
+    return ",".join(kept)

@@ -4,7 +4,8 @@
 
 What is planned for one side and has no record on the other is incomplete; so is a compiled cell without
 evidence, and a timed cell without arms. A case that does not import fails once, at the import stage: its later
-stages adopt that outcome.
+stages adopt that outcome. Likewise a call that raises fails once, and has cells of its own for those configurations
+of its kernels alone that it had come to: the others adopt its outcome.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from matrix.judging import outcomes
 from matrix.judging.arm_pairs import ArmPairs
+from matrix.judging.cellnames import plain_params
 from matrix.judging.changes import Change, Direction, encode
 from matrix.judging.expectations import concerns
 from matrix.judging.family import examine
@@ -54,15 +57,21 @@ class Spot(NamedTuple):
     params: str
     stage: str
 
+    @property
+    def call(self) -> Spot:
+        """Where the call of the case stands whose kernels were compiled, or timed, as the params' label says."""
+        return self._replace(params=plain_params(self.params))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One environment's records, by spot; ``imports`` by case."""
+    """One environment's records, by spot; ``imports`` by case, ``labelled`` cells by their call's spot."""
 
     cells: dict[Spot, CellRecord]
     kernels: dict[Spot, list[KernelRecord]]
     dimensions: dict[Spot, list[DimensionRecord]]
     imports: dict[str, CellRecord]
+    labelled: dict[Spot, list[CellRecord]]
     versions: set[str] = field(default_factory=set)  # of Triton: one, unless runs of several hosts are judged as one
     sides: dict[Spot, Side] = field(default_factory=dict)  # as far as they were asked for
 
@@ -160,10 +169,13 @@ def arms_of(
     dimensions: Iterable[DimensionRecord],
 ) -> dict[str, Arm]:
     """Every environment's records, each table gone through once."""
-    arms = {name: Arm(cells={}, kernels=defaultdict(list), dimensions=defaultdict(list), imports={}) for name in names}
+    arms = {name: _empty_arm() for name in names}
     for cell in cells:
         if arm := arms.get(cell.environment):
-            arm.cells[Spot(cell.case, cell.target, cell.params, cell.stage)] = cell
+            spot = Spot(cell.case, cell.target, cell.params, cell.stage)
+            arm.cells[spot] = cell
+            if spot.call != spot:
+                arm.labelled[spot.call].append(cell)
             arm.versions.add(cell.triton_version)
             if cell.stage == Stage.IMPORT:
                 arm.imports[cell.case] = cell
@@ -176,6 +188,12 @@ def arms_of(
     return arms
 
 
+def _empty_arm() -> Arm:
+    return Arm(
+        cells={}, kernels=defaultdict(list), dimensions=defaultdict(list), imports={}, labelled=defaultdict(list)
+    )
+
+
 def _side(arm: Arm, spot: Spot) -> Side:
     """Made once: the baseline's is asked for by every candidate."""
     side = arm.sides.get(spot)
@@ -185,7 +203,7 @@ def _side(arm: Arm, spot: Spot) -> Side:
 
 
 def _new_side(arm: Arm, spot: Spot) -> Side:
-    cell = arm.cells.get(spot)
+    cell = arm.cells.get(spot) or _of_the_same_call(arm, spot)
     imported = arm.imports.get(spot.case)
     outcome = _OUTCOMES[cell.outcome] if cell else None
     if imported and imported.outcome != Outcome.PASSED and outcome in (None, Outcome.NOT_RUN, Outcome.IMPORT_ERROR):
@@ -197,6 +215,22 @@ def _new_side(arm: Arm, spot: Spot) -> Side:
         kernels=arm.kernels.get(spot, ()),
         dimensions=arm.dimensions.get(spot, ()),
     )
+
+
+def _of_the_same_call(arm: Arm, spot: Spot) -> CellRecord | None:
+    """The cell that speaks for one without a record.
+
+    A call that failed would have failed in every configuration that it never came to. One that has cells of its
+    configurations alone came to its end, and is as good as the best of them.
+    """
+    if spot.call != spot:
+        ended = arm.cells.get(spot.call)
+        return ended if ended and outcomes.failed(_OUTCOMES[ended.outcome]) else None
+    return min(arm.labelled.get(spot, ()), key=_severity, default=None)
+
+
+def _severity(cell: CellRecord) -> int:
+    return outcomes.meaning(_OUTCOMES[cell.outcome]).severity
 
 
 def verdict_row(

@@ -165,7 +165,9 @@ class _Night:
                 yield judge_spots(each.place, sides, left, replace(self._rules, timed=pairs))
 
     def _records(self) -> dict[str, Arm]:
-        """Both sides of what is left, with the imports of its cases and the code of its timed cells."""
+        """Both sides of what is left, with the imports of its cases, the code of its timed cells, and what the same
+        calls came to where one side has no record.
+        """
         grid, tables = self._grid, self._tables
         spots = {each.number: each.plain.left for each in self._comparisons}
         spots[0] = np.unique(np.concatenate([[*()], *spots.values()])).astype(np.int64)
@@ -176,6 +178,7 @@ class _Night:
             wanted[owner, own] = True
             code = grid.code[own]
             wanted[owner, code[code != ABSENT]] = True
+            wanted[owner, self._same_calls(own[grid.cells[owner, own] == ABSENT])] = True
         wanted[:, imports] = True
         cells = np.sort(grid.cells[wanted & (grid.cells != ABSENT)])
         known = grid.kernel_environments != ABSENT
@@ -185,6 +188,11 @@ class _Night:
         for name, versions in self._versions().items():
             arms[name].versions.update(versions)
         return arms
+
+    def _same_calls(self, spots: Ints) -> list[int]:
+        """All spots of the calls that these belong to."""
+        calls = {self._grid.spots[spot].call for spot in spots}
+        return [place for place, spot in enumerate(self._grid.spots) if spot.call in calls] if calls else []
 
     def _versions(self) -> dict[str, set[str]]:
         """Of Triton, by environment: over all cells, whichever are looked at."""

@@ -6,8 +6,8 @@ import collections
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from matrix.explaining.chains import plain_params
 from matrix.gpus.fuzz import FUZZ
+from matrix.judging.cellnames import plain_params
 from matrix.model import CPU
 from matrix.running.profiles import UNJUDGED
 

@@ -172,7 +172,10 @@ class Pool:
             skip = [part["config"] for part in parts if part["config"]]
             current = self._replacement(spec, current, worker)
             if not current.start().get("ready"):
+                parts.append(_given_up(failed, "no worker starts any more"))
                 break
+        else:
+            parts.append(_given_up(parts[-1], f"{_MAX_RESTARTS_A_TASK} workers were lost"))
         if current is not worker:
             self._retire(current)
         return parts, alive
@@ -209,6 +212,11 @@ def _collect(worker: Worker, task: Task, skip: list[str], parts: list[dict[str, 
         outcome = Outcome.COMPILER_ABORT if place == "compile" else Outcome.CRASH
         return _lost(label, outcome, f"{death} (in {place})", worker.log_tail())
     return None
+
+
+def _given_up(last: dict[str, Any], why: str) -> dict[str, Any]:
+    """What becomes of the configurations that were not come to."""
+    return {**last, "config": "", "reason": f"{why}, the last by {last['config']}: {last['reason']}"}
 
 
 def _lost(label: str, outcome: Outcome, reason: str, detail: str) -> dict[str, Any]:
