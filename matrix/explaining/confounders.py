@@ -12,23 +12,30 @@ import functools
 import json
 import re
 import shlex
-import statistics
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow.compute as pc
+
 from matrix.explaining.owner import Owner
+from matrix.judging.columns import coded, newest, numbers, together
 from matrix.records import Role
-from matrix.storage.rows import distinct, values
+from matrix.storage.rows import Rows, distinct
+from matrix.storage.store import as_arm_rows
 from matrix.wording import NOTHING, by_target, listing, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from matrix.judging.columns import Floats
     from matrix.storage.runfolder import RunFolder
 
 # Two arms' clocks in the same rounds that differ by less are the same clock, read twice.
 _CLOCK_SHARE = 0.01
+_MEASUREMENT = ("run_id", "gpu_uuid", "case", "target", "params", "baseline")
+_NO_CLOCKS: Floats = np.empty((2, 0))
 
 
 class Cause(enum.StrEnum):
@@ -252,26 +259,36 @@ def _places(runs: Sequence[RunFolder], environment: str) -> list[Mapping[str, An
 
 def _of_clocks(runs: Sequence[RunFolder], baseline: str, candidate: str) -> Iterator[Difference]:
     """SM clocks of arms that ran interleaved: they differ where one arm's code draws more power."""
-    clocks = [each for run in runs for each in _clocks(run)[baseline, candidate]]
-    clocks += [each[::-1] for run in runs for each in _clocks(run)[candidate, baseline]]
-    if clocks and abs(statistics.median(after / before for before, after in clocks) - 1) > _CLOCK_SHARE:
-        before, after = (f"{statistics.median(side):,.0f} MHz" for side in zip(*clocks, strict=True))
+    straight = [_clocks(run).get((baseline, candidate), _NO_CLOCKS) for run in runs]
+    turned = [_clocks(run).get((candidate, baseline), _NO_CLOCKS)[::-1] for run in runs]
+    one, other = np.concatenate([_NO_CLOCKS, *straight, *turned], axis=1)
+    if len(one) and abs(np.median(other / one) - 1) > _CLOCK_SHARE:
+        before, after = (f"{np.median(side):,.0f} MHz" for side in (one, other))
         yield Difference(
             cause=Cause.HOST, name="SM clock while timing", baseline=before, candidate=after, owner=Owner.CLOCKS
         )
 
 
 @functools.lru_cache(maxsize=8)
-def _clocks(run: RunFolder) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
-    """The clocks of every candidate's arm and its baseline's, in MHz, by the two environments."""
-    names = ("run_id", "gpu_uuid", "case", "target", "params", "baseline", "environment", "role", "clock_mhz")
-    arms = {tuple(row[:-1]): row[-1] for row in values(run.timings, *names)}
-    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    for (*place, baseline, environment, role), clock in arms.items():
-        if role == Role.CANDIDATE:
-            before = arms.get((*place, baseline, baseline, str(Role.BASELINE)))
-            if before and clock:
-                found[baseline, environment].append((before, clock))
+def _clocks(run: RunFolder) -> Mapping[tuple[str, str], Floats]:
+    """The clocks of the baseline's arm and of the candidate's beside it, in MHz, by the two environments."""
+    timings = run.timings if isinstance(run.timings, Rows) else as_arm_rows(run.timings)
+    table = newest(timings.table, (*_MEASUREMENT, "environment", "role"))
+    if not len(table):
+        return {}
+    clock, environment, against = numbers(table["clock_mhz"]), table["environment"], table["baseline"]
+    measurement = together([coded(table[name])[0] for name in _MEASUREMENT])
+    own = pc.and_(pc.equal(table["role"], str(Role.BASELINE)), pc.equal(environment, against)).to_numpy()
+    before = np.full(int(measurement.max()) + 1, np.nan)
+    before[measurement[own]] = clock[own]
+    candidates = pc.equal(table["role"], str(Role.CANDIDATE)).to_numpy()
+    both = np.flatnonzero(candidates & (before[measurement] > 0) & (clock > 0))
+    found = {}
+    pairs = together([coded(against)[0], coded(environment)[0]])[both]
+    for pair in np.unique(pairs):
+        rows = both[pairs == pair]
+        where = int(rows[0])
+        found[against[where].as_py(), environment[where].as_py()] = np.stack([before[measurement[rows]], clock[rows]])
     return found
 
 

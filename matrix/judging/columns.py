@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Bools: TypeAlias = NDArray[np.bool_]
 
 ABSENT = -1
+_MOST = int(np.iinfo(np.int64).max)
 
 
 def coded(column: pa.ChunkedArray) -> tuple[Ints, list[Any]]:
@@ -34,11 +35,20 @@ def mapped(column: pa.ChunkedArray, read: Callable[[Any], Any], *, null: Any = N
 
 def together(columns: Sequence[Ints]) -> Ints:
     """One number for each distinct row of these columns of codes."""
-    found = columns[0]
-    for column in columns[1:]:
+    found: Ints = np.zeros(len(columns[0]), dtype=np.int64)
+    values = 1
+    for column in columns:
         width = int(column.max(initial=ABSENT)) + 2
-        found = np.unique(found * width + column + 1, return_inverse=True)[1].reshape(-1)
-    return found
+        if values * width > _MOST:
+            found, values = _ranked(found)
+        found, values = found * width + column + 1, values * width
+    return _ranked(found)[0]
+
+
+def _ranked(codes: Ints) -> tuple[Ints, int]:
+    """Each as its place among the distinct ones, and how many those are."""
+    distinct, places = np.unique(codes, return_inverse=True)
+    return places.reshape(-1), len(distinct)
 
 
 def numbers(column: pa.ChunkedArray) -> Floats:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from matrix.judging.columns import ABSENT, coded, mapped, numbers, together
 from matrix.judging.expectations import concerns
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _RESOURCES = ("registers", "shared_bytes", "stack_bytes")  # without which machine code is not the same
 _COMPARED = (Stage.COMPILE, Stage.TIMING)
 _GEOMETRY = ("grid", "num_warps", "num_ctas")
+_FIGURES = tuple(name for name in FACTS if not name.endswith("_hash"))
 _AS_BEFORE = frozenset(
     (
         SpeedReason.EQUIVALENT,
@@ -216,14 +218,14 @@ class _Code:
     """The rows of the evidence, compared by columns."""
 
     def __init__(self, table: pa.Table) -> None:
-        codes = {name: coded(table[name])[0] for name in (*FACTS, "kernel", "config", "grid", "num_warps", "num_ctas")}
+        codes = {name: coded(table[name])[0] for name in (*_FIGURES, "sass_hash", "kernel", "config", *_GEOMETRY)}
         options = mapped(table["options"], lambda text: json.dumps(launch_options(json.loads(text))), null="")
         launch = [np.unique(options, return_inverse=True)[1].reshape(-1), *map(codes.get, _GEOMETRY)]
         self._table = table
         self._names, self._launches = together([codes["kernel"], codes["config"]]), together(launch)
         self._sass = mapped(table["sass_hash"], bool, null=False), codes["sass_hash"]
         self._resources = together([codes[name] for name in _RESOURCES])
-        self._figures = together([codes[name] for name in FACTS if not name.endswith("_hash")])
+        self._figures = together([codes[name] for name in _FIGURES])
         spent = [np.nan_to_num(numbers(table[f"seconds_{stage}"])).tolist() for stage in COMPILER_STAGES]
         self._seconds = np.array(list(map(sum, zip(*spent, strict=True))))  # as records add them up, to the last digit
 
@@ -250,20 +252,26 @@ class _Code:
         identical = self._identical(before, after)
         alike = together([self._figures[before], self._figures[after], self._names[after]])
         _, first, which = np.unique(np.where(identical, ABSENT, alike), return_index=True, return_inverse=True)
-        facts = self._facts(np.concatenate([before[first], after[first]]))
+        one, other = (self._facts(side[first], identical[first]) for side in (before, after))
         names = self._table["kernel"].take(pa.array(after[first])).to_pylist()
-        sides = zip(names, facts[: len(first)], facts[len(first) :], strict=True)
-        compared = (compare_one(*side, thresholds) for side in sides)
+        compared = (compare_one(*each, thresholds) for each in zip(names, one, other, strict=True))
         said = [None if each.changes else judge_comparison(each) for each in compared]
         distinct = {id(one): one for one in said if one}  # of thousands a few objects
         number = {key: place for place, key in enumerate(distinct)}
         found = np.array([number[id(one)] if one else ABSENT for one in said], dtype=np.int64)[which.reshape(-1)]
         return np.where(self._as_fast(before, after, thresholds), found, ABSENT), [*distinct.values()]
 
-    def _facts(self, rows: Ints) -> list[KernelFacts]:
-        """Of these rows of the evidence, each read once."""
-        distinct, which = np.unique(rows, return_inverse=True)
-        read = facts_of(self._table.select(FACTS).take(pa.array(distinct)))
+    def _facts(self, rows: Ints, named: Bools) -> list[KernelFacts]:
+        """Of these rows of the evidence, without hashes but for the one that is ``named``: code with the same figures
+        is one object, and no code the same as another.
+        """
+        codes = np.where(named, ABSENT, self._figures[rows])
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        table, kept = self._table.select(FACTS).take(pa.array(rows[first])), pa.array(named[first])
+        for place, name in enumerate(FACTS):
+            if name not in _FIGURES:
+                table = table.set_column(place, table.schema.field(place), pc.if_else(kept, table[name], ""))
+        read = facts_of(table)
         return [read[place] for place in which.reshape(-1).tolist()]
 
     def _identical(self, before: Ints, after: Ints) -> Bools:

@@ -21,10 +21,18 @@ class Rows(Sequence[R]):
         self.table = table
         self._make = make
         self._made: list[R] | None = None
+        self._known: dict[int, R] = {}
 
-    def taken(self, places: Sequence[int]) -> list[R]:
-        """The records at these places, in this order."""
-        return self._make(self.table.take(pa.array(places, pa.int64())))
+    def taken(self, places: Iterable[int]) -> list[R]:
+        """The records at these places, in this order; each is made once."""
+        wanted = list(places)
+        if self._made is not None:
+            return [self._made[place] for place in wanted]
+        missing = [place for place in dict.fromkeys(wanted) if place not in self._known]
+        if missing:
+            made = self._make(self.table.take(pa.array(missing, pa.int64())))
+            self._known.update(zip(missing, made, strict=True))
+        return [self._known[place] for place in wanted]
 
     def of(self, table: pa.Table) -> Rows[R]:
         """Records of the same kind from another table."""
@@ -56,16 +64,9 @@ def joined_rows(parts: Sequence[Sequence[R]]) -> Rows[R]:
     return rows[0].of(pa.concat_tables([part.table for part in rows]))
 
 
-def values(rows: Sequence[R], *names: str) -> Iterable[tuple[Any, ...]]:
-    """These fields of each record; two at least. Texts are no enums."""
-    if not isinstance(rows, Rows):
-        return map(attrgetter(*names), rows)
-    return zip(*(rows.table[name].to_pylist() for name in names), strict=True)
-
-
 def distinct(rows: Sequence[R], *names: str) -> set[tuple[Any, ...]]:
     """The combinations of values of these fields; two at least."""
     if not isinstance(rows, Rows):
-        return set(values(rows, *names))
+        return set(map(attrgetter(*names), rows))
     found = rows.table.select(list(names)).group_by(list(names)).aggregate([])
     return set(zip(*(found[name].to_pylist() for name in names), strict=True))
