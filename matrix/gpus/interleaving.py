@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import datetime
 import queue
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from matrix.storage.cache import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from matrix.gpus.arms import Competition
     from matrix.gpus.correctness import Checked, Desk
@@ -63,6 +66,7 @@ class Timed:
     failures: Mapping[str, Failure]
     competition: Competition | None = None
     traffic: Mapping[str, float | None] = field(default_factory=dict)  # bytes_moved, flops of one call
+    wall_seconds: float = 0.0  # from opening the arms to letting go of them, the competitor included
 
 
 def spots_of(planned: Iterable[PlannedCell], baseline: str) -> list[Spot]:
@@ -123,6 +127,11 @@ class Stopwatch:
         return {name: each for name, each in found.items() if each and name in timed.spot.cells}
 
     def _time(self, spot: Spot, failures: Mapping[str, Failure], pinned: Mapping[str, Configurations]) -> Timed:
+        began = time.perf_counter()
+        timed = self._measured(spot, failures, pinned)
+        return replace(timed, wall_seconds=time.perf_counter() - began)
+
+    def _measured(self, spot: Spot, failures: Mapping[str, Failure], pinned: Mapping[str, Configurations]) -> Timed:
         started, failed = datetime.datetime.now(datetime.UTC), dict(failures)
         base = Timed(
             spot=spot, tuning=Tuning.NONE, started_at=started, gpu=self.station.gpu, record=None, failures=failed
@@ -205,15 +214,24 @@ def time_all(
     kept: Callable[[list[Timed]], None],
     tick: Callable[[], None],
 ) -> None:
-    """Time every spot at some station of its target. ``kept`` is told of each as soon as it is measured."""
+    """Time every spot at some station of its target. ``kept`` is told of each while the next is being timed."""
     waiting: dict[str, queue.SimpleQueue[Spot]] = {}
     for spot in spots:
         waiting.setdefault(spot.any.cell.target, queue.SimpleQueue()).put(spot)
 
-    def serve(station: Station) -> None:
-        watch = Stopwatch(desk=desk, station=station, baseline=baseline, plan=plan)
-        for spot in drained(waiting.get(station.gpu.target)):
-            kept(watch.time(spot, gate(spot, checked)))
-            tick()
+    def keep(timed: list[Timed]) -> None:
+        kept(timed)
+        tick()
 
-    at_once(found, serve)
+    # Interrupted, what was measured is still kept: the thread ends when its work does.
+    with ThreadPoolExecutor(max_workers=1) as keeping:
+        told: list[Future[None]] = []
+
+        def serve(station: Station) -> None:
+            watch = Stopwatch(desk=desk, station=station, baseline=baseline, plan=plan)
+            spots_here = drained(waiting.get(station.gpu.target))
+            told.extend(keeping.submit(keep, watch.time(spot, gate(spot, checked))) for spot in spots_here)
+
+        at_once(found, serve)
+        for each in told:
+            each.result()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.judging.statistics import CLOCK_CV_LIMIT, coefficient_of_variation, is_bimodal, log_ratio, midmean
+from matrix.judging.statistics import CLOCK_CV_LIMIT, coefficient_of_variation, is_bimodal, midmean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,7 @@ class TimedRound:
     round: int
     cache: str
     samples_us: tuple[float, ...]
+    middle_us: float  # the midmean of the samples: what is compared, at every look
     queue_full: bool
     clock_mhz: float | None
     busy_us: float
@@ -50,7 +51,7 @@ def paired(
     base = {(r.block, r.round): r for r in rounds if r.arm == baseline and r.cache == cache}
     blocks: dict[int, list[float]] = {}
     for key in sorted(mine.keys() & base.keys()):
-        ratio = log_ratio(mine[key].samples_us, base[key].samples_us)
+        ratio = math.log(mine[key].middle_us / base[key].middle_us)
         if cycles:
             one, other = mine[key].clock_mhz, base[key].clock_mhz
             if not one or not other:

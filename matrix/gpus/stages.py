@@ -16,6 +16,7 @@ from matrix.gpus.interleaving import Spot, Timed, spots_of, time_all
 from matrix.gpus.stations import CONTROL, stations
 from matrix.gpus.timing import TimingPlan
 from matrix.gpus.timing_records import TimingClerk, Timings
+from matrix.judging import statistics
 from matrix.model import Stage
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, Role, RoundRecord, Tuning
 from matrix.storage.cache import key_of
@@ -91,9 +92,10 @@ class GpuStages:
         started = time.monotonic()
         right = [cell for cell in cells if cell.stage is Stage.CORRECTNESS]
         tick = self.board.task("correctness", len(right))
-        with ThreadPoolExecutor(max_workers=len(found)) as starting:
-            # Timing alone asks the control: it starts while the others check.
+        with ThreadPoolExecutor(max_workers=len(found) + 1) as starting:
+            # Timing alone asks the control and takes intervals: they get ready while the others check.
             if len(right) < len(cells):
+                starting.submit(statistics.prepare)
                 starting.map(lambda station: station.crew.start(CONTROL), found)
             checked = check(self.desk, found, right, tick, timeout_s=self.timeout_s, jobs=self.jobs)
         checked += self._fuzz(found, right)

@@ -28,7 +28,7 @@ from matrix.baton import Baton
 from matrix.gpus.arms import COLD, WARM, Arm, ArmFailed, Opened, Relay, Turn
 from matrix.gpus.clocks import Watch
 from matrix.gpus.rounds import TimedRound, paired, problems, warnings
-from matrix.judging.statistics import StoppingRule, agree
+from matrix.judging.statistics import StoppingRule, agree, midmean
 from matrix.model import Outcome
 from matrix.records import Decision
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 SHORTEST_US = 10.0
 _FEW = 3
+# What a call takes is estimated from a few samples: so much of the budget is left for what they were off by.
+_RESERVE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +92,7 @@ class TimingRecord:
     arms_us: float  # GPU time in samples of all arms
     flush_us: float  # GPU time in flushes, of all arms
     warmup_us: float  # GPU time in warm-ups, of all arms
-    wall_seconds: float
-    setup_seconds: float  # of that: opening the arms, their first calls and warm-ups
+    setup_seconds: float  # wall time of opening the arms, their first calls and warm-ups
     stopped: str  # "decided" or "budget" or "looks"
 
     def samples_us(self, arm: str, cache: str) -> list[float]:
@@ -154,7 +155,7 @@ class _Session:
         with Watch(self._read) as watch:
             decided, stopped, setup = self._measure(began)
         self._rounds = [replace(each, readings=watch.around(each.began, each.ended)) for each in self._rounds]
-        return self._record(decided, stopped, time.perf_counter() - began, setup)
+        return self._record(decided, stopped, setup)
 
     def _measure(self, began: float) -> tuple[dict[str, dict[str, Decision]], str, float]:
         """All blocks, until decided or out of budget: decisions, why it stopped, seconds of set-up."""
@@ -169,7 +170,8 @@ class _Session:
             if block < self._plan.overhead_blocks:
                 for arm in self._arms:
                     self._launch_us[arm.name] += arm.overhead(self._overhead_calls)
-            spent = self._arms_us >= self._plan.budget_us
+            # The next one takes what these took on average.
+            spent = self._arms_us * (1 + (1 + self._warm_share) / (block + 1)) > self._plan.budget_us
             # The look at the budget's end takes the place of one that will not come.
             if spent or block + 1 in self._plan.rule.looks:
                 decided = self._decide()
@@ -236,10 +238,16 @@ class _Session:
         window = max(each.call_us[self._cache] for each in estimates) * self._calls
         wanted = min(max(plan.samples, math.ceil(plan.round_us / window)), plan.most_samples)
         # Of a long kernel, few samples and rounds in many blocks tell more than many in few.
-        affordable = plan.budget_us / (plan.rule.looks[0] * len(self._arms) * window)
+        blocks = plan.rule.looks[0] + self._warm_share
+        affordable = (1 - _RESERVE) * plan.budget_us / (blocks * len(self._arms) * window)
         self._overhead_calls = max(_FEW, min(plan.overhead_calls, int(plan.overhead_us * self._calls / window)))
         self._samples = max(min(wanted, int(affordable / plan.rounds_per_block)), plan.fewest_samples)
         self._rounds_per_block = max(1, min(plan.rounds_per_block, int(affordable / self._samples)))
+
+    @property
+    def _warm_share(self) -> float:
+        """What the warm rounds at the end take, in blocks."""
+        return self._plan.warm_rounds / self._plan.rounds_per_block if self._cache == COLD else 0.0
 
     def _turn_of(self, block: int, samples: int, cache: str) -> Turn:
         return Turn(samples=samples, cache=cache, calls=self._calls, place=block, replayed=self._replayed)
@@ -290,6 +298,7 @@ class _Session:
                     round=number // len(self._arms),
                     cache=turn.cache,
                     samples_us=result.samples_us,
+                    middle_us=midmean(result.samples_us),
                     queue_full=result.queue_full,
                     clock_mhz=result.clock_mhz,
                     busy_us=result.busy_us,
@@ -311,12 +320,12 @@ class _Session:
     def _decide(self) -> dict[str, dict[str, Decision]]:
         rule, control = self._plan.rule, self._control
         found: dict[str, dict[str, Decision]] = {"time": {}, "cycles": {}, "both": {}}
+        beside = self._pairs(control) if control else None
+        beside_in_cycles = self._pairs(control, cycles=True) if control else None
         for arm in self._candidates:
-            in_time = rule.decide(self._pairs(arm), self._pairs(control) if control else None)
-            in_cycles = in_time
-            if any(self._pairs(arm, cycles=True)):
-                beside = self._pairs(control, cycles=True) if control else None
-                in_cycles = rule.decide(self._pairs(arm, cycles=True), beside)
+            in_time = in_cycles = rule.decide(self._pairs(arm), beside)
+            if any(pairs := self._pairs(arm, cycles=True)):
+                in_cycles = rule.decide(pairs, beside_in_cycles)
             found["time"][arm.name], found["cycles"][arm.name] = in_time, in_cycles
             found["both"][arm.name] = agree(in_time, in_cycles)
         return found
@@ -325,7 +334,6 @@ class _Session:
         self,
         decided: dict[str, dict[str, Decision]],
         stopped: str,
-        seconds: float,
         setup: float,
     ) -> TimingRecord:
         undecided = {arm.name: Decision.UNDECIDED for arm in self._candidates}
@@ -353,7 +361,6 @@ class _Session:
             arms_us=self._arms_us,
             flush_us=self._flush_us,
             warmup_us=self._warmup_us,
-            wall_seconds=seconds,
             setup_seconds=setup,
             stopped=stopped,
         )

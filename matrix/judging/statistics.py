@@ -46,6 +46,11 @@ def _student(probability: float, freedom: int) -> float:
     return float(stdtrit(freedom, probability))
 
 
+def prepare() -> None:
+    """Import what an interval takes, before anything waits for one."""
+    _student(0.5, 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """An estimate of a log-ratio and where it lies at a stated confidence."""

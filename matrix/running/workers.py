@@ -61,9 +61,9 @@ class WorkerHome:
         }
         if kind == "compile":
             start["profile"] = profile(target)
-        variables = {**self.variables, **_settings(kind)}
+        # All others see no GPU: what they do is the same on every host, and torch.compile does not touch one.
+        variables = {**self.variables, **_settings(kind), "CUDA_VISIBLE_DEVICES": gpu}
         if gpu:
-            variables |= {"CUDA_VISIBLE_DEVICES": gpu}
             # The driver maps far more address space than there is memory.
             start["memory_bytes"] = None
             # What one worker has compiled to check a kernel, the one that times it need not compile again.

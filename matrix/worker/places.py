@@ -7,11 +7,11 @@ of the inputs. Where workers share a slab (:mod:`slab`), the places of all arms 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
-from matrix.worker import cases
+from matrix.case import keyword_params
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from matrix.case import Case, Params
+    from matrix.model import ParamValue
 
 # Buffers move by odd multiples of a large page, so that sets, channels and slices all change.
 PAD_BYTES = 2 << 20
@@ -34,12 +35,17 @@ class Place:
     params: Params
     inputs: list[Any]
     pad: torch.Tensor | None = None
+    keywords: dict[str, ParamValue] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Once, and not in every call: it takes as long as a launch, and what a launch costs the host is measured here.
+        self.keywords = keyword_params(self.case.run, self.params)
 
     def tensors(self) -> list[torch.Tensor]:
         return [item for item in self.inputs if isinstance(item, torch.Tensor)]
 
     def call(self) -> object:
-        return cases.call(self.case.run, self.inputs, self.params)
+        return self.case.run(*self.inputs, **self.keywords)
 
 
 class Cycle:

@@ -41,25 +41,27 @@ def follow(chain, out, count, warm):
 
 
 @triton.jit
-def repeat(out, value, count, ASM: tl.constexpr, CONSTRAINTS: tl.constexpr, UNROLL: tl.constexpr):
-    found = value + 0
+def repeat(values, out, count, ASM: tl.constexpr, CONSTRAINTS: tl.constexpr, UNROLL: tl.constexpr):
+    lanes = tl.arange(0, 32)
+    found = tl.load(values + lanes)  # unknown and different in each lane: nothing can be worked out beforehand
     begin = clock()
     for _ in range(count):
         for _ in tl.static_range(UNROLL):
             found = tl.inline_asm_elementwise(ASM, CONSTRAINTS, [found], dtype=found.dtype, is_pure=False, pack=1)
     end = clock()
     tl.store(out, end - begin)
-    tl.store(out + 1, found.to(tl.int64))
+    tl.store(out + 1 + lanes, found.to(tl.int64))
 
 
 CHAINS = {
     "special": ("ex2.approx.ftz.f32 $0, $1;", "=f,f", 0.5),
     "fma": ("fma.rn.f32 $0, $1, $1, $1;", "=f,f", 0.5),
-    "integer": ("add.s32 $0, $1, 3;", "=r,r", 1),
+    "integer": ("mad.lo.s32 $0, $1, $1, 3;", "=r,r", 1),
     "shuffle": ("shfl.sync.bfly.b32 $0, $1, 1, 31, 0xffffffff;", "=r,r", 1),
 }
 # Bytes that each chain runs through, and loads before it is timed: DRAM's are all new.
-SIZES = {"l1": (32 << 10, 2048), "l2": (8 << 20, 65536), "dram": (4 << 30, 0)}
+# The farther apart, the more of them also wait for the page's address.
+SIZES = {"l1": (32 << 10, 2048), "l2": (8 << 20, 65536), "dram": (256 << 20, 0), "dram_4_gib": (4 << 30, 0)}
 
 
 def chain_of(size: int) -> torch.Tensor:
@@ -85,10 +87,13 @@ def loaded(name: str) -> float:
 
 def repeated(name: str) -> float:
     asm, constraints, value = CHAINS[name]
-    out, count = torch.zeros(2, dtype=torch.int64, device="cuda"), 256
+    out, count = torch.zeros(33, dtype=torch.int64, device="cuda"), 256
+    lanes = torch.arange(32, device="cuda")
+    values = lanes * 3 + 1 if isinstance(value, int) else (lanes + value) / 64
+    values = values.to(torch.int32 if isinstance(value, int) else torch.float32)
     samples = []
     for _ in range(5):
-        repeat[(1,)](out, value, count, asm, constraints, UNROLLED, num_warps=1)
+        repeat[(1,)](values, out, count, asm, constraints, UNROLLED, num_warps=1)
         samples.append(int(out[0]) / count / UNROLLED)
     return statistics.median(samples)
 
