@@ -29,6 +29,7 @@ def launch(**given: object) -> dict[str, object]:
     return {"busy_us": busy, "memory_unknown": 0.0, "memory_note": "", **given}
 
 
+TF32 = {"matrix_ops": {"mma.m16n8k8.f32.tf32.tf32": 12}}
 LOSSES = {
     "spills appeared": ({}, {"stack_bytes": 16}, "spills_appeared"),
     "spills grew": ({"stack_bytes": 32}, {"stack_bytes": 360}, "spills_grew"),
@@ -37,8 +38,12 @@ LOSSES = {
         {"occupancy_blocks": 2, "occupancy_share": 0.5, "occupancy_limit": "registers"},
         "occupancy_lost",
     ),
-    "triton#11526": ({"shared_bytes": 1536}, {"shared_bytes": 3584}, "shared_memory"),
-    "one more pipeline buffer": ({"shared_bytes": 65536}, {"shared_bytes": 98304}, "shared_memory"),
+    "triton#11526": ({"shared_bytes": 1536} | TF32, {"shared_bytes": 3584} | TF32, "shared_memory"),
+    "one more pipeline buffer": (
+        {"shared_bytes": 65536, "async_copies": 2},
+        {"shared_bytes": 98304, "async_copies": 3},
+        "shared_memory",
+    ),
     "past the limit of sm_120": ({"shared_bytes": 101_376}, {"shared_bytes": 101_888}, "shared_memory"),
     "loads got narrower": ({}, {"global_load_bits": {"32": 16}}, "vector_width_lost"),
     "stores got narrower": ({}, {"global_store_bits": {"128": 1, "32": 12}}, "vector_width_lost"),
@@ -147,6 +152,7 @@ SILENT = {
     "stmatrix for stores": ({"shared_stores": 16}, {"stmatrix": 16}),
     "ldmatrix moved": ({"ldmatrix": 30}, {"ldmatrix": 20}),
     "a little shared memory": ({"shared_bytes": 114_688}, {"shared_bytes": 115_200}),
+    "a conversion of layouts in half the rounds, 3.4.0 to 3.5.1": ({"shared_bytes": 4096}, {"shared_bytes": 8192}),
     "twice very little shared memory": ({"shared_bytes": 128}, {"shared_bytes": 512}),
     "loads through TMA now": (
         {"global_load_bits": {"128": 32}, "async_copies": 9},
@@ -200,13 +206,16 @@ def test_traffic_is_told_with_its_reason_and_its_line() -> None:
 
 
 def test_worst_first() -> None:
-    candidate = other(stack_bytes=64, shared_bytes=8192, occupancy_blocks=4, occupancy_share=0.25)
-    assert reasons(facts(), candidate) == ["spills_appeared", "occupancy_lost", "shared_memory"]
+    candidate = other(stack_bytes=64, shared_bytes=8192, occupancy_blocks=4, occupancy_share=0.25, **TF32)
+    assert reasons(facts(**TF32), candidate) == ["spills_appeared", "occupancy_lost", "shared_memory"]
 
 
 def test_a_mixed_change_keeps_both_sides() -> None:
     """Shared memory down a third, spills doubled."""
-    before, after = facts(shared_bytes=98_304, stack_bytes=64), other(shared_bytes=65_536, stack_bytes=128)
+    before, after = (
+        facts(shared_bytes=98_304, stack_bytes=64, **TF32),
+        other(shared_bytes=65_536, stack_bytes=128, **TF32),
+    )
     assert reasons(before, after) == ["spills_grew", "shared_memory_saved"]
 
 

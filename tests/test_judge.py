@@ -57,7 +57,7 @@ def code_row(before: KernelFacts, after: KernelFacts, expectations: Sequence[Exp
         (facts(), other(), "changed", "code_changed"),
         (facts(), other(stack_bytes=8), "code_risk", "spills_appeared"),
         (other(stack_bytes=8), facts(), "improved", "spills_gone"),
-        (facts(stack_bytes=8, shared_bytes=9000), other(stack_bytes=80), "mixed", "spills_grew"),
+        (facts(stack_bytes=8, shared_bytes=9000, async_copies=1), other(stack_bytes=80), "mixed", "spills_grew"),
     ],
 )
 def test_code(before: KernelFacts, after: KernelFacts, verdict: str, reason: str) -> None:
@@ -204,17 +204,17 @@ def test_an_expected_import_failure_explains_the_later_stages() -> None:
     assert [row.verdict for row in rows] == [Verdict.KNOWN, Verdict.KNOWN]
 
 
-SPILLS_AND_SHARED = other(stack_bytes=8, shared_bytes=9000)
+SPILLS_AND_SHARED = other(stack_bytes=8, shared_bytes=9000, async_copies=1)
 
 
 @pytest.mark.parametrize(
     ("after", "covered", "verdict", "reason"),
     [
-        (other(shared_bytes=9000), ["shared_memory"], "known", "shared_memory"),
+        (other(shared_bytes=9000, async_copies=1), ["shared_memory"], "known", "shared_memory"),
         (SPILLS_AND_SHARED, ["shared_memory"], "code_risk", "spills_appeared"),
         (SPILLS_AND_SHARED, ["spills_appeared"], "code_risk", "shared_memory"),
         (SPILLS_AND_SHARED, ["spills_appeared", "shared_memory"], "known", "spills_appeared"),
-        (other(shared_bytes=9000), ["spills_appeared"], "code_risk", "shared_memory"),
+        (other(shared_bytes=9000, async_copies=1), ["spills_appeared"], "code_risk", "shared_memory"),
     ],
 )
 def test_expected_changes(after: KernelFacts, covered: list[str], verdict: str, reason: str) -> None:
@@ -293,7 +293,7 @@ def test_swapping_the_environments_mirrors_every_outcome() -> None:
     "after",
     [
         other(stack_bytes=64),
-        other(shared_bytes=9000),
+        other(shared_bytes=9000, async_copies=1),
         other(stack_bytes=64, code_bytes=100_000),
         other(global_load_bits={"32": 16}),
         other(occupancy_limit="does_not_fit"),

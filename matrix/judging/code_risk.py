@@ -98,7 +98,12 @@ def occupancy(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresho
 
 
 def shared_memory(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
-    """Multiplied, or grown past what one block may have on some GPU."""
+    """Multiplied where it holds tiles, or grown past what one block may have on some GPU.
+
+    Operands of matrix instructions and asynchronous copies grow with the tile: what is doubled here does not fit where
+    the tile is larger. What else takes shared memory is scratch, through which threads exchange values, in rounds where
+    these are many: its cost is in the traffic, and what it limits in the occupancy.
+    """
 
     def crossed(before: KernelFacts, after: KernelFacts) -> list[int]:
         limits = thresholds.shared_limits_bytes
@@ -106,7 +111,8 @@ def shared_memory(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thr
 
     def lost(before: KernelFacts, after: KernelFacts) -> bool:
         ratio, growth = thresholds.shared_ratio, thresholds.shared_growth_bytes
-        return bool(crossed(before, after)) or _multiplied(before.shared_bytes, after.shared_bytes, ratio, growth)
+        multiplied = _multiplied(before.shared_bytes, after.shared_bytes, ratio, growth)
+        return bool(crossed(before, after)) or (_holds_tiles(after) and multiplied)
 
     sizes = (baseline.shared_bytes, candidate.shared_bytes)
     limits = crossed(baseline, candidate) or crossed(candidate, baseline)
@@ -298,6 +304,10 @@ def _exchange_text(baseline: KernelFacts, candidate: KernelFacts) -> str:
 def _reaching(facts: KernelFacts) -> list[str]:
     """Where the undefined lanes come from, as ``file:line``."""
     return sorted({f"{h['file']}:{h['line']}" for h in facts.hazards if h["kind"] == REACHES})
+
+
+def _holds_tiles(facts: KernelFacts) -> bool:
+    return bool(facts.matrix_ops or facts.async_copies or facts.bulk_copies)
 
 
 def _stores(facts: KernelFacts) -> int:
