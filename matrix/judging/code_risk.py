@@ -63,17 +63,18 @@ def fit(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -
 def spills(baseline: KernelFacts, candidate: KernelFacts, thresholds: Thresholds) -> list[Change]:
     """Spilled registers live on the stack; the cubin's own figure for local memory stays 0.
 
-    Where it is known what they move, a stack that is touched no more than before has cost nothing.
+    Where it is known what they move, that has to grow too: a stack that is touched no more than before costs nothing.
     """
     moved = (baseline.local_sectors, candidate.local_sectors)
 
     def lost(before: KernelFacts, after: KernelFacts) -> bool:
-        one, other = before.local_sectors, after.local_sectors
-        if one is not None and other is not None and other <= one:
-            return False
         both = before.stack_bytes and after.stack_bytes
         least = thresholds.spill_more_bytes if both else thresholds.spill_growth_bytes
-        return after.stack_bytes - before.stack_bytes >= least
+        one, other = before.local_sectors, after.local_sectors
+        if one is None or other is None:
+            one, other = before.stack_bytes, after.stack_bytes
+        grown = other > one and other >= one * (thresholds.spill_more_ratio if both else 1.0)
+        return grown and after.stack_bytes - before.stack_bytes >= least
 
     stacks = (baseline.stack_bytes, candidate.stack_bytes)
     text = f"stack {_step(*stacks)} bytes a thread"

@@ -29,6 +29,8 @@ class Thresholds:
     # The same for a kernel that spills on both sides: it sits at its register limit, where less than eight
     # registers more or less come and go with the order of instructions.
     spill_more_bytes: int = 32
+    # And a tenth more, of what spilled registers move where that is known: some kernels spill kilobytes.
+    spill_more_ratio: float = 1.1
     # Resident warps an SM: only steps, since registers rounded to their allocation move without effect.
     occupancy_ratio: float = 2.0
     # Bytes a block. A buffer doubled (2 KiB more) is triton#11526; half as much again, triton#7268.
