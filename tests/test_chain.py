@@ -12,7 +12,7 @@ import run_folders
 import timed
 
 from matrix.explaining import chains, confounders
-from matrix.explaining.chain import Chain, chain_of
+from matrix.explaining.chain import Chain
 from matrix.explaining.links import State, Step
 from matrix.explaining.owner import Beside, Owner
 from matrix.explaining.sides import Sides
@@ -81,31 +81,31 @@ def counted(environment: str, **given) -> CounterRecord:
     ],
 )
 def test_the_first_link_that_changed_names_the_owner(changed, step, owner):
-    chain = chain_of(sides(row(), pair(changed)))
+    chain = Chain(sides(row(), pair(changed)))
     assert (chain.first.step, chain.owner) == (step, owner)
     assert states(chain)[Step.SOURCE] is State.SAME
     assert states(chain)[Step.KERNEL_TIME] is State.UNKNOWN
 
 
 def test_equal_ptx_and_another_assembler_is_the_assemblers():
-    chain = chain_of(sides(row(), pair("sass_hash", ptxas="12.9.86")))
+    chain = Chain(sides(row(), pair("sass_hash", ptxas="12.9.86")))
     assert (chain.first.step, chain.owner) == (Step.PTXAS, Owner.ASSEMBLER)
     assert "12.8.93 → 12.9.86" in chain.first.note
 
 
 def test_another_assembler_behind_an_earlier_change_is_not_accused_but_offered():
-    chain = chain_of(sides(row(), pair("ttgir_hash", ptxas="12.9.86")))
+    chain = Chain(sides(row(), pair("ttgir_hash", ptxas="12.9.86")))
     assert chain.owner is Owner.OPTIMISER
     assert "--same-ptx-other-ptxas" in chain.why
 
 
 def test_another_source_comes_first():
-    chain = chain_of(sides(row(), pair("ttir_hash"), sources=("s", "t")))
+    chain = Chain(sides(row(), pair("ttir_hash"), sources=("s", "t")))
     assert (chain.first.step, chain.owner) == (Step.SOURCE, Owner.CASE)
 
 
 def test_a_source_that_is_not_known_is_said():
-    chain = chain_of(sides(row(), pair("ttir_hash"), own_files=frozenset()))
+    chain = Chain(sides(row(), pair("ttir_hash"), own_files=frozenset()))
     assert states(chain)[Step.SOURCE] is State.UNKNOWN
     assert "Unknown before it: source" in chain.why
 
@@ -113,13 +113,13 @@ def test_a_source_that_is_not_known_is_said():
 def test_options_that_resolve_differently_are_before_every_pass():
     before, after = pair("ttgir_hash")
     moved = dataclasses.replace(after, options={"num_stages": 3, "new": 1})
-    chain = chain_of(sides(row(), (dataclasses.replace(before, options={"num_stages": 2}), moved)))
+    chain = Chain(sides(row(), (dataclasses.replace(before, options={"num_stages": 2}), moved)))
     assert chain.first.step is Step.OPTIONS
     assert chain.first.note == "num_stages 2 → 3"
 
 
 def test_differences_that_end_in_the_same_code_accuse_nobody():
-    chain = chain_of(sides(slower(), pair("ttgir_hash", sass_hash="a", ptx_hash="a")))
+    chain = Chain(sides(slower(), pair("ttgir_hash", sass_hash="a", ptx_hash="a")))
     assert chain.owner is Owner.UNKNOWN
     assert chain.first.step is Step.KERNEL_TIME
     assert "TTGIR and LLIR differ, and end in the same machine code." in chain.why
@@ -136,24 +136,24 @@ def test_differences_that_end_in_the_same_code_accuse_nobody():
     ],
 )
 def test_with_the_same_code_only_the_one_thing_that_differs_is_accused(beside, owner):
-    assert chain_of(sides(slower(), pair(), beside=lambda: beside)).owner is owner
+    assert Chain(sides(slower(), pair(), beside=lambda: beside)).owner is owner
 
 
 def test_time_without_cycles_is_the_clocks():
     arms = ArmPair(
         baseline=timed.arm(timed.Role.BASELINE), candidate=timed.arm(cycles_ratio=1.001), control=None, floor=0
     )
-    assert chain_of(sides(slower(), pair(), arms=arms)).owner is Owner.CLOCKS
+    assert Chain(sides(slower(), pair(), arms=arms)).owner is Owner.CLOCKS
     kept = dataclasses.replace(arms, candidate=timed.arm(cycles_ratio=1.2))
-    assert chain_of(sides(slower(), pair(), arms=kept)).owner is Owner.UNKNOWN
+    assert Chain(sides(slower(), pair(), arms=kept)).owner is Owner.UNKNOWN
 
 
 def test_the_tuner_and_the_launcher_have_reasons_of_their_own():
-    assert chain_of(sides(slower(reason="tuner_slower"), pair("ttgir_hash"))).owner is Owner.TUNER
+    assert Chain(sides(slower(reason="tuner_slower"), pair("ttgir_hash"))).owner is Owner.TUNER
     launch = slower(reason="launch_slower", speed=Speed.EQUIVALENT)
-    assert chain_of(sides(launch, pair())).owner is Owner.LAUNCHER
+    assert Chain(sides(launch, pair())).owner is Owner.LAUNCHER
     torch = [Beside(Owner.TORCH, "torch 2.9.1 → 2.11.0")]
-    assert chain_of(sides(launch, pair(), beside=lambda: torch)).owner is Owner.UNKNOWN
+    assert Chain(sides(launch, pair(), beside=lambda: torch)).owner is Owner.UNKNOWN
 
 
 def test_compile_time_is_its_stages():
@@ -161,7 +161,7 @@ def test_compile_time_is_its_stages():
     spent = {"ttir": 0.1, "ttgir": 0.2, "llir": 0.3, "ptx": 0.1}
     kernels = (dataclasses.replace(before, seconds={**spent, "cubin": 1.0}),
                dataclasses.replace(after, seconds={**spent, "cubin": 40.0}))  # fmt: skip
-    chain = chain_of(sides(row(reason="compile_time_multiplied"), kernels))
+    chain = Chain(sides(row(reason="compile_time_multiplied"), kernels))
     assert chain.owner is Owner.ASSEMBLER
     assert "1.0 to 40.0 s" in chain.why
 
@@ -169,18 +169,18 @@ def test_compile_time_is_its_stages():
 def test_better_counters_and_no_better_time_are_a_broken_link():
     counters = ([counted("a", shared_bank_conflicts=100.0)], [counted("b", shared_bank_conflicts=10.0)])
     for speed, broken in ((Speed.SLOWER, 1), (Speed.EQUIVALENT, 1), (Speed.FASTER, 0)):
-        chain = chain_of(sides(slower(speed), pair("ptx_hash"), counters=counters))
+        chain = Chain(sides(slower(speed), pair("ptx_hash"), counters=counters))
         assert len(chain.broken) == broken, speed
         assert states(chain)[Step.COUNTERS] is State.CHANGED
     mixed = ([counted("a", shared_bank_conflicts=100.0, shared_wavefronts=1.0)],
              [counted("b", shared_bank_conflicts=10.0, shared_wavefronts=9.0)])  # fmt: skip
-    assert not chain_of(sides(slower(), pair("ptx_hash"), counters=mixed)).broken
+    assert not Chain(sides(slower(), pair("ptx_hash"), counters=mixed)).broken
 
 
 def test_a_launch_that_was_not_counted_is_unknown():
     lost = dataclasses.replace(counted("b"), outcome="not_run", shared_bank_conflicts=1.0)
     counters = ([counted("a", shared_bank_conflicts=100.0)], [lost])
-    chain = chain_of(sides(slower(), pair("ptx_hash"), counters=counters))
+    chain = Chain(sides(slower(), pair("ptx_hash"), counters=counters))
     assert states(chain)[Step.COUNTERS] is State.UNKNOWN
 
 
@@ -188,27 +188,27 @@ def test_a_pass_has_two_times_and_kernels_faster_alone_break_it():
     pairs = (pair("ptx_hash", "norm"), pair(name="product"))
     counters = ([counted("a", kernel_us=50.0), counted("a", kernel_us=50.0)],
                 [counted("b", kernel_us=20.0), counted("b", kernel_us=50.0)])  # fmt: skip
-    chain = chain_of(sides(slower(Speed.EQUIVALENT, 1.0), *pairs, counters=counters))
+    chain = Chain(sides(slower(Speed.EQUIVALENT, 1.0), *pairs, counters=counters))
     assert states(chain)[Step.KERNEL_TIME] is State.CHANGED
     assert states(chain)[Step.PASS_TIME] is State.SAME
     assert chain.broken == ("2 kernels faster (-30.0 %, as profiled), but the pass not (0.00 %)",)
     assert chain.first.note == "in 1 of 2 kernels: norm"
-    unprofiled = chain_of(sides(slower(), *pairs))
+    unprofiled = Chain(sides(slower(), *pairs))
     assert states(unprofiled)[Step.KERNEL_TIME] is State.UNKNOWN
 
 
 def test_code_that_is_worse_and_no_slower_is_a_broken_link():
     measured = slower(Speed.FASTER, 0.9)
-    chain = chain_of(sides(row(), pair("ttgir_hash"), timed=measured, coded=row()))
+    chain = Chain(sides(row(), pair("ttgir_hash"), timed=measured, coded=row()))
     assert chain.broken == ("code worse (spills appeared), but time not (-10.0 %)",)
 
 
 def test_without_code_and_time_there_is_no_chain():
-    assert chain_of(sides(row())) == Chain()
+    assert not Chain(sides(row())).links
 
 
 def test_other_kernels_have_no_owner():
-    chain = chain_of(sides(row(reason="kernels_changed"), pair(), unmatched=["fused"]))
+    chain = Chain(sides(row(reason="kernels_changed"), pair(), unmatched=["fused"]))
     assert chain.owner is Owner.UNKNOWN
     assert "other kernels" in chain.why
 

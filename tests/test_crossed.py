@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, Project, Workshop
 
 from matrix.errors import ExitCode
-from matrix.explaining.chain import chain_of
+from matrix.explaining.chain import Chain
 from matrix.explaining.crossed import Whose, whose
 from matrix.explaining.owner import Owner
 from matrix.explaining.sides import Sides
@@ -92,7 +92,7 @@ def test_the_chain_follows_the_crossings(triton, assembler, owner):
     before = judged.kernel(judged.BASELINE, judged.facts(**dict.fromkeys(hashes, "a")))
     code = judged.facts(**{**dict.fromkeys(hashes, "b"), "ttir_hash": "a"})
     after = judged.kernel(judged.CANDIDATE, code, ptxas_version="12.9.86")
-    chain = chain_of(Sides(row=finding(), pairs=((before, after),), assembled=four(triton, assembler)))
+    chain = Chain(Sides(row=finding(), pairs=((before, after),), assembled=four(triton, assembler)))
     assert chain.owner is owner
     assert "Re-assembled" in chain.why
 

@@ -12,7 +12,7 @@ and time not, kernels faster and the pass not, code worse and time not.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from matrix.explaining.breaks import breaks
@@ -23,23 +23,47 @@ from matrix.explaining.owner import Owner, owner_of
 from matrix.explaining.sides import same_code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from matrix.explaining.sides import Sides
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """All links between two cells, the owner of the change with the reason, and what the links leave unexplained."""
+    """All links between two cells, the owner of the change with the reason, and what the links leave unexplained. It
+    is without links where neither code nor time is recorded of both.
 
-    links: tuple[Link, ...] = ()
-    owner: Owner = Owner.UNKNOWN
-    why: str = ""
-    broken: tuple[str, ...] = ()
+    Each is worked out when it is asked for: of most verdict rows no more than the first change and the owner is.
+    """
+
+    def __init__(self, sides: Sides | None = None) -> None:
+        self._sides = sides
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        return (*self._code, *self._effects) if self.is_known else ()
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether anything but the source is recorded of both cells."""
+        return _any_known(self._code) or _any_known(self._effects)
 
     @property
     def first(self) -> Link | None:
-        return next((link for link in self.links if link.first), None)
+        if not self.is_known:
+            return None
+        return next((link for link in (self._effects if self._is_same_code else self._code) if link.first), None)
+
+    @property
+    def owner(self) -> Owner:
+        return self._owned[0]
+
+    @property
+    def why(self) -> str:
+        return self._owned[1]
+
+    @cached_property
+    def broken(self) -> tuple[str, ...]:
+        return tuple(breaks(self._sides, self.links)) if self._sides and self.is_known else ()
 
     @property
     def said(self) -> str:
@@ -49,21 +73,32 @@ class Chain:
         first = f"first change: {self.first.step}" if self.first else "no link of the code changed"
         return f"{first}; whose: {self.owner}"
 
+    @cached_property
+    def _owned(self) -> tuple[Owner, str]:
+        return owner_of(self._sides, self._code) if self._sides and self.is_known else (Owner.UNKNOWN, "")
 
-def chain_of(sides: Sides) -> Chain:
-    """The chain between two cells; without links where neither code nor time is recorded of both."""
-    links = _marked(list(code_links(sides)), effects_of(sides), is_same_code=same_code(sides))
-    if all(link.state is State.UNKNOWN for link in links if link.step is not Step.SOURCE):
-        return Chain()
-    owner, why = owner_of(sides, links)
-    return Chain(links=tuple(links), owner=owner, why=why, broken=tuple(breaks(sides, links)))
+    @cached_property
+    def _is_same_code(self) -> bool:
+        return self._sides is not None and same_code(self._sides)
+
+    @cached_property
+    def _code(self) -> Sequence[Link]:
+        """Where the machine code is the same, none of these links had an effect."""
+        links = list(code_links(self._sides)) if self._sides else []
+        return links if self._is_same_code else _marked(links)
+
+    @cached_property
+    def _effects(self) -> Sequence[Link]:
+        """What came first is not known where that of the code is not."""
+        links = effects_of(self._sides) if self._sides else []
+        return _marked(links) if self._is_same_code else links
 
 
-def _marked(code: Sequence[Link], effects: Sequence[Link], *, is_same_code: bool) -> list[Link]:
-    """The first change marked. Where the machine code is the same, no link before it had an effect; where it is not
-    known, neither is what came first.
-    """
-    links = [*code, *effects]
-    searched = effects if is_same_code else code
-    first = next((link for link in searched if link.state is State.CHANGED), None)
+def _any_known(links: Iterable[Link]) -> bool:
+    return any(link.state is not State.UNKNOWN for link in links if link.step is not Step.SOURCE)
+
+
+def _marked(links: Sequence[Link]) -> list[Link]:
+    """With the first change marked."""
+    first = next((link for link in links if link.state is State.CHANGED), None)
     return [dataclasses.replace(link, first=True) if link is first else link for link in links]

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from matrix.explaining.chain import Chain, chain_of
+from matrix.explaining.chain import Chain
 from matrix.explaining.confounders import differences
 from matrix.explaining.owner import Beside
 from matrix.explaining.sides import Sides
@@ -71,7 +71,7 @@ class Chains:
         pairs, unmatched = matched(before, after)
         digests = self._sources.get(row.case, {})
         sides = (row.baseline, row.candidate)
-        return chain_of(
+        return Chain(
             Sides(
                 row=row,
                 pairs=pairs,
@@ -168,7 +168,13 @@ def as_data(groups: Iterable[Group]) -> list[dict[str, Any]]:
 
 
 def as_dict(chain: Chain) -> dict[str, Any]:
-    return {"first_change": str(chain.first.step) if chain.first else None, **asdict(chain)}
+    return {
+        "first_change": str(chain.first.step) if chain.first else None,
+        "links": tuple(map(asdict, chain.links)),
+        "owner": chain.owner,
+        "why": chain.why,
+        "broken": chain.broken,
+    }
 
 
 def _place(row: VerdictRecord, params: str, stage: str) -> tuple[str, str, str, str, str, str]:

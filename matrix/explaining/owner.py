@@ -66,6 +66,7 @@ _OWNERS = {
 
 
 def owner_of(sides: Sides, links: Sequence[Link]) -> tuple[Owner, str]:
+    """``links`` are those of the code."""
     row = sides.row
     match row.reason_code:
         case SpeedReason.TUNER_SLOWER | SpeedReason.TUNER_FASTER:

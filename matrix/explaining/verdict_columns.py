@@ -35,7 +35,7 @@ def with_owners(run: RunFolder) -> Rows[VerdictRecord]:
     found = [chains.of(row, row.kernel) for row in rows]
     for name, told in (
         ("first_change", [str(chain.first.step) if chain.first else None for chain in found]),
-        ("whose_change", [str(chain.owner) if chain.links else None for chain in found]),
+        ("whose_change", [str(chain.owner) if chain.is_known else None for chain in found]),
     ):
         column: NDArray[np.object_] = np.full(len(table), None, dtype=object)
         column[places] = told

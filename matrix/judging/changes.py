@@ -109,8 +109,13 @@ def _figure(value: float | None) -> str:
 
 def decode(detail: str) -> list[Change]:
     """The changes of a ``detail`` column, worst first as they were written."""
+    return [*_decoded(detail)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _decoded(detail: str) -> tuple[Change, ...]:
     rows = json.loads(detail) if detail else []
-    return [Change(**{**row, "direction": Direction(row["direction"])}) for row in rows]
+    return tuple(Change(**{**row, "direction": Direction(row["direction"])}) for row in rows)
 
 
 class CodeReason(enum.StrEnum):
