@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,7 @@ def judged(
     *,
     baseline: str = BASELINE,
     candidates: Sequence[str] = (CANDIDATE,),
+    all_configurations: bool = True,
 ) -> list[VerdictRecord]:
     return judge(
         cells,
@@ -36,6 +38,7 @@ def judged(
         candidates=candidates,
         expectations={"softmax": expectations},
         thresholds=Thresholds(),
+        all_configurations=all_configurations,
     )
 
 
@@ -117,10 +120,25 @@ def test_a_call_that_fails_fails_in_every_configuration_that_it_never_came_to(en
     assert sorted(row.reason_code for row in back) == ["code_identical", ended, ended, ended]
 
 
-def test_a_call_that_went_through_says_nothing_of_a_configuration_that_it_lacks() -> None:
-    cells = of_one_call(BASELINE, "a", "passed") + of_one_call(CANDIDATE, "ab", "passed")
-    row = next(row for row in judged(cells) if row.params.endswith("config=b"))
-    assert (row.verdict, row.reason_code) == (Verdict.INCOMPLETE, "missing")
+@pytest.mark.parametrize("ended", ["passed", ""])
+def test_a_configuration_that_a_tuner_no_longer_has_is_a_risk_and_a_new_one_a_gain(ended: str) -> None:
+    cells = of_one_call(BASELINE, "a", ended) + of_one_call(CANDIDATE, "ab", ended)
+    kernels = [kernel(c.environment, params=c.params, cell_id=c.cell_id) for c in cells]
+    row = judged(cells, kernels)[-1]
+    assert (row.verdict, row.reason_code, row.kernel) == (Verdict.IMPROVED, "configuration_gained", "softmax_kernel")
+    row = judged(cells, kernels, baseline=CANDIDATE, candidates=[BASELINE])[-1]
+    assert (row.verdict, row.reason_code) == (Verdict.CODE_RISK, "configuration_lost")
+    assert row.change == "1 autotuner configuration gone: b"
+    broken = [replace(each, outcome="compile_error") if each.params.endswith("b") else each for each in cells]
+    assert judged(broken, kernels)[-1].verdict is Verdict.CHANGED
+
+
+def test_of_the_first_configurations_alone_nothing_is_known_of_others() -> None:
+    cells = of_one_call(BASELINE, "a") + of_one_call(CANDIDATE, "b")
+    kernels = [kernel(c.environment, params=c.params, cell_id=c.cell_id) for c in cells]
+    rows = judged(cells, kernels, all_configurations=False)
+    assert [(row.verdict, row.reason_code) for row in rows] == [(Verdict.INCOMPLETE, "missing")] * 2
+    assert "candidate's tuner begins with another configuration than a" in rows[0].change
 
 
 def test_a_candidate_that_nobody_ran_still_has_a_row() -> None:

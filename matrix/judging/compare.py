@@ -71,6 +71,7 @@ def judge_again(
         candidates=candidate_ids,
         expectations=expectations,
         thresholds=thresholds,
+        all_configurations=not any(run.meta["request"].get("configs") for run in runs),
     )
     verdicts = waive(judged, waivers) if waivers else judged
     request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": candidate_ids}

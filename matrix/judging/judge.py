@@ -21,7 +21,7 @@ from matrix.judging.cellnames import plain_params
 from matrix.judging.changes import Change, Direction, encode
 from matrix.judging.expectations import concerns
 from matrix.judging.family import examine
-from matrix.judging.judgement import Judgement, Side, judge_spot
+from matrix.judging.judgement import Judgement, Side, judge_configuration, judge_spot
 from matrix.judging.kernel_pairs import same_launches
 from matrix.judging.kinds import kind_of
 from matrix.judging.speed import Speed, SpeedComparison, TimedPair, compare_speed, problems_of
@@ -83,6 +83,7 @@ class Rules:
     expectations: Mapping[str, Sequence[Expect]]
     thresholds: Thresholds
     timed: Mapping[Spot, TimedPair] = field(default_factory=dict)
+    all_configurations: bool = True  # or the first of each kernel that tunes itself
 
 
 @functools.lru_cache(maxsize=16)
@@ -104,7 +105,9 @@ def judge_spots(place: Place, arms: tuple[Arm, Arm], spots: Sequence[Spot], rule
             foreseen[spot.case] = _foreseen(rules.expectations.get(spot.case, ()), baseline, candidate)
         expectations = foreseen[spot.case]
         if spot.stage != Stage.TIMING:
-            judgement = judge_spot(one, other, spot.stage, expectations, rules.thresholds)
+            judgement = _tuned_otherwise(arms, (one, other), spot, rules) or judge_spot(
+                one, other, spot.stage, expectations, rules.thresholds
+            )
             rows.append(verdict_row(place, spot, judgement, one, other))
             continue
         speed = _speed(spot, rules)
@@ -227,6 +230,23 @@ def _of_the_same_call(arm: Arm, spot: Spot) -> CellRecord | None:
         ended = arm.cells.get(spot.call)
         return ended if ended and outcomes.failed(_OUTCOMES[ended.outcome]) else None
     return min(arm.labelled.get(spot, ()), key=_severity, default=None)
+
+
+def _tuned_otherwise(arms: tuple[Arm, Arm], sides: tuple[Side, Side], spot: Spot, rules: Rules) -> Judgement | None:
+    """Where one side's call came to its end without the configuration that the spot is about."""
+    (baseline, candidate), (one, other) = arms, sides
+    if spot.stage != Stage.COMPILE or spot.call == spot:
+        return None
+    if one.outcome is None and _came_to_its_end(baseline, spot):
+        return judge_configuration(other, Direction.BETTER, all_configurations=rules.all_configurations)
+    if other.outcome is None and _came_to_its_end(candidate, spot):
+        return judge_configuration(one, Direction.WORSE, all_configurations=rules.all_configurations)
+    return None
+
+
+def _came_to_its_end(arm: Arm, spot: Spot) -> bool:
+    """A call that failed would have told: what speaks for the spot then is the call's own cell."""
+    return spot.call in arm.cells or spot.call in arm.labelled
 
 
 def _severity(cell: CellRecord) -> int:

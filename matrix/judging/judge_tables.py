@@ -54,6 +54,7 @@ def judge_tables(
     candidates: Sequence[str],
     expectations: Mapping[str, Sequence[Expect]],
     thresholds: Thresholds,
+    all_configurations: bool = True,
 ) -> Rows[VerdictRecord]:
     """Every candidate against the baseline, with findings numbered. Environments go by their id.
 
@@ -61,7 +62,7 @@ def judge_tables(
     baseline's side either, still gets one incomplete row.
     """
     names = (baseline, *candidates)
-    rules = Rules(expectations=expectations, thresholds=one_object(thresholds))
+    rules = Rules(expectations=expectations, thresholds=one_object(thresholds), all_configurations=all_configurations)
     return _Night(tables, names, run_id, rules).verdicts()
 
 
@@ -76,6 +77,7 @@ def judge(  # noqa: PLR0913 - everything that a run knows
     thresholds: Thresholds,
     timings: Sequence[ArmRecord] = (),
     dimensions: Sequence[DimensionRecord] = (),
+    all_configurations: bool = True,
 ) -> Rows[VerdictRecord]:
     """As :func:`judge_tables`, of records that are in no table yet."""
     tables = Tables(
@@ -91,6 +93,7 @@ def judge(  # noqa: PLR0913 - everything that a run knows
         candidates=candidates,
         expectations=expectations,
         thresholds=thresholds,
+        all_configurations=all_configurations,
     )
 
 

@@ -10,7 +10,7 @@ from matrix.judging import outcomes
 from matrix.judging.accuracy import compare_dimensions
 from matrix.judging.changes import Change, Direction
 from matrix.judging.expectations import covering, holds, met, unmet
-from matrix.judging.kernel_pairs import compare_kernels
+from matrix.judging.kernel_pairs import compare_kernels, configuration_change
 from matrix.model import Outcome, Stage, Target
 from matrix.records import Verdict
 
@@ -127,6 +127,25 @@ def judge_comparison(comparison: KernelComparison) -> Judgement:
     if comparison.identical:
         return _single(Verdict.IDENTICAL, CODE_IDENTICAL, "the same code")
     return _single(Verdict.CHANGED, CODE_CHANGED, "other code, no risk seen")
+
+
+def judge_configuration(side: Side, direction: Direction, *, all_configurations: bool) -> Judgement:
+    """A configuration that one ``side`` alone compiled, which the other's tuner does not have: gone, or new.
+
+    Where not all were compiled, the other's tuner begins with others, and nothing is known of this one there.
+    """
+    assert side.cell is not None
+    label = side.cell.params.rpartition("config=")[2]
+    kernel = side.kernels[0].kernel if side.kernels else ""
+    gone = direction is Direction.WORSE
+    if not all_configurations:
+        where = "candidate" if gone else "baseline"
+        text = f"the {where}'s tuner begins with another configuration than {label}: `--configs all` compares them"
+        return _single(Verdict.INCOMPLETE, outcomes.MISSING, text, _GAP_SEVERITY)
+    change = configuration_change(direction, kernel, [label])
+    if side.outcome is not Outcome.PASSED:
+        return Judgement(verdict=Verdict.CHANGED, changes=(replace(change, direction=Direction.NEUTRAL),))
+    return Judgement(verdict=Verdict.CODE_RISK if gone else Verdict.IMPROVED, changes=(change,))
 
 
 def _direction_verdict(changes: Iterable[Change]) -> Verdict:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from matrix.judging import changes
 from matrix.judging.changes import Change, CodeReason, Direction
 from matrix.judging.code_risk import compile_time_changes, identical, risk_changes
+from matrix.model import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -187,8 +188,8 @@ def _one(group: Sequence[Change], kernel: str, judged: int) -> Change:
 def _unmatched(gone: Sequence[KernelRecord], new: Sequence[KernelRecord]) -> list[Change]:
     """A configuration that one side lacks is a loss of tuning; another set of kernels only a change."""
     before, after = (_configurations(side) for side in (gone, new))
-    found = [_lost_tuning(Direction.WORSE, *item) for item in _only_in(before, after)]
-    found += [_lost_tuning(Direction.BETTER, *item) for item in _only_in(after, before)]
+    found = [configuration_change(Direction.WORSE, *item) for item in _only_in(before, after)]
+    found += [configuration_change(Direction.BETTER, *item) for item in _only_in(after, before)]
     for kernel in sorted({record.kernel for record in (*gone, *new) if not record.config}):
         counts = [sum(not r.config and r.kernel == kernel for r in side) for side in (gone, new)]
         text = f"{counts[0]} launches of {kernel} gone, {counts[1]} new"
@@ -217,10 +218,12 @@ def _only_in(one: Mapping[str, set[str]], other: Mapping[str, set[str]]) -> list
     return [(kernel, configs) for kernel, configs in left if configs]
 
 
-def _lost_tuning(direction: Direction, kernel: str, configs: Sequence[str]) -> Change:
+def configuration_change(direction: Direction, kernel: str, configs: Sequence[str]) -> Change:
+    """Configurations of a kernel's tuner that are gone where ``direction`` is worse, else new."""
     which = "gone" if direction is Direction.WORSE else "new"
-    text = f"{len(configs)} autotuner configurations {which}: {', '.join(configs[:3])}"
-    return replace(changes.CONFIGURATION.change(direction, text + (" ..." if configs[3:] else "")), kernel=kernel)
+    text = f"{len(configs)} autotuner configuration{'s' * (len(configs) > 1)} {which}: {', '.join(configs[:3])}"
+    change = changes.CONFIGURATION.change(direction, text + (" ..." if configs[3:] else ""))
+    return replace(change, kernel=kernel, stage=Stage.COMPILE)
 
 
 def _seconds(record: KernelRecord) -> float:

@@ -224,6 +224,7 @@ class Run:
             candidates=self.request.candidates,
             expectations=clerk.expectations,
             thresholds=self.configuration.thresholds,
+            all_configurations=not self.request.configs,
         )
         request = self.request
         complete = with_unjudged(
@@ -335,6 +336,7 @@ class Run:
                 "targets": list(request.targets),
                 "cases": list(request.cases),
                 "stages": [str(stage) for stage in request.stages],
+                "configs": request.configs,
                 "kernels": [str(path) for path in request.case_files],
                 "lock_clocks_mhz": self.lock_mhz or None,
                 "profile": self.profile.name if self.profile else "",
