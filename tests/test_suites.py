@@ -108,3 +108,72 @@ def test_what_a_library_refuses_is_refused_in_its_own_words(project: Project) ->
     outcomes = compiled.groupby("case").outcome.agg(set).to_dict()
     assert outcomes == {"by_library": {"refused"}, "by_own_code": {"case_error"}}
     assert compiled.reason.str.contains(words, regex=False).all()
+
+
+REFUSING_LATE = """
+import torch
+import triton
+import triton.language as tl
+
+from matrix import Case
+from library import checked
+
+
+def tuned(*blocks):
+    @triton.autotune([triton.Config({"BLOCK": block}) for block in blocks], key=[])
+    @triton.jit
+    def copy_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out_ptr + at, tl.load(x_ptr + at))
+
+    return copy_kernel
+
+
+FIRST, SECOND = tuned(128, 256), tuned(64, *([32] if triton.__version__ >= "3.9" else []))
+
+
+def copy(x):
+    out = torch.empty_like(x)
+    grid = lambda meta: (256 // meta["BLOCK"],)
+    FIRST[grid](x, out)
+    checked()
+    SECOND[grid](x, out)
+    return out
+
+
+def copy_at_once(x):
+    out = torch.empty_like(x)
+    SECOND[lambda meta: (256 // meta["BLOCK"],)](x, out)
+    return out
+
+
+CASES = [
+    Case(name=run.__name__, run=run, inputs=lambda make, p: [make.normal((256,), "fp32")])
+    for run in (copy, copy_at_once)
+]
+"""
+
+
+@pytest.mark.parametrize("configs", ["all", "first"])
+def test_a_refused_call_is_refused_in_what_it_never_came_to_and_a_new_configuration_is_new(
+    configs: str, project: Project
+) -> None:
+    words = "Triton 3.8 gives wrong results here"
+    project.write(
+        "site-packages/library.py",
+        f"import triton\ndef checked():\n    if triton.__version__ < '3.9':\n        raise RuntimeError({words!r})\n",
+    )
+    project.write("cases/late.py", REFUSING_LATE)
+    project.write("matrix.toml", 'pythonpath = ["site-packages"]\n')
+    project.matrix("run", "--no-builtin", "--kernels", "cases", "--targets", "sm_90", "--stages", "import,compile",
+                   "--configs", configs)  # fmt: skip
+    verdicts = pd.read_parquet(project.latest / "verdicts.parquet").query("stage == 'compile'")
+    said = {(row.case, row.params.removeprefix("config=")): row.reason_code for row in verdicts.itertuples()}
+    seen = {block: said[place] for place in said if place[0] == "copy" for block in [place[1].split(".")[0]]}
+    never = {"BLOCK64": "refused_gone", "": "refused_gone"}
+    assert {block: seen[block] for block in never} == never
+    assert verdicts[verdicts.reason_code == "refused_gone"].change.str.contains(words).all()
+    if configs == "all":
+        assert seen["BLOCK32"] == "refused_gone"
+        assert said["copy_at_once", "BLOCK32.warps4"] == "configuration_gained"
+    assert "incomplete" not in set(verdicts.verdict)
