@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_client import server
 
 from matrix.provisioning.builds import Builder
 from matrix.provisioning.manifests import BuiltEnvironment
@@ -87,16 +88,8 @@ class Project:
         return kept | {"MATRIX_PROJECT": str(self.root), **more}
 
     def matrix(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run the command line as a user would, and keep what it says."""
-        return subprocess.run(
-            self.command(*arguments),
-            cwd=self.root,
-            env=self.environ(**more),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
+        """Run the command line as a user would, in a process of its own, and keep what it says."""
+        return server().run(*arguments, folder=self.root, environ=self.environ(**more), timeout_s=600)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import textwrap
+from collections.abc import Iterator
 
 import pandas as pd
 import pytest
@@ -16,16 +17,20 @@ BLOCK = PASSES / "transformer_block.py"
 SMALL = {"tokens": 33, "heads": 2, "dim": 16, "hidden": 80, "tile": 32}
 
 
+@pytest.fixture(scope="module")
+def worker(workshop: Workshop) -> Iterator[Client]:
+    with Client(workshop.environment("3.9.0").interpreter, "interpret") as client:
+        yield client
+
+
 @pytest.mark.parametrize("case", ["transformer_block", "transformer_block_training"])
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
-def test_a_transformer_block_is_right(workshop: Workshop, case: str, dtype: str) -> None:
-    built = workshop.environment("3.9.0")
-    with Client(built.interpreter, "interpret") as ask:
-        part = ask("interpret", path=str(BLOCK), case=case, params={**SMALL, "dtype": dtype})
+def test_a_transformer_block_is_right(worker: Client, case: str, dtype: str) -> None:
+    part = worker("interpret", path=str(BLOCK), case=case, params={**SMALL, "dtype": dtype})
     assert part["outcome"] == "passed", part
 
 
-def test_a_wrong_gradient_is_seen(workshop: Workshop, project: Project) -> None:
+def test_a_wrong_gradient_is_seen(worker: Client, project: Project) -> None:
     """Without the last of the three ways back to the input."""
     text = BLOCK.read_text()
     lacking = text.replace(
@@ -33,8 +38,8 @@ def test_a_wrong_gradient_is_seen(workshop: Workshop, project: Project) -> None:
     )
     assert lacking != text
     path = project.write("wrong.py", lacking.replace('"../', f'"{ROOT}/kernels/'))
-    with Client(workshop.environment("3.9.0").interpreter, "interpret") as ask:
-        part = ask("interpret", path=str(path), case="transformer_block_training", params={**SMALL, "dtype": "fp32"})
+    asked = {"case": "transformer_block_training", "params": {**SMALL, "dtype": "fp32"}}
+    part = worker("interpret", path=str(path), **asked)
     assert part["outcome"] == "wrong", part
 
 
@@ -133,6 +138,30 @@ def test_generated_launches_are_observed(workshop: Workshop, project: Project) -
         [str(interpreter), "-P", "-c", textwrap.dedent(code), str(ROOT)], capture_output=True, text=True, check=True
     )
     assert told.stdout.strip() == "['fused']"
+
+
+@pytest.mark.parametrize("version", ["3.0.0", "3.9.0"])
+def test_launches_by_hand_are_observed(workshop: Workshop, version: str) -> None:
+    """Of a compiled kernel that somebody kept; here it launches nothing."""
+    code = """
+        import sys, types
+        sys.path.insert(0, sys.argv[1])
+        from triton.compiler import CompiledKernel
+        from matrix.worker import observe
+        CompiledKernel.__getitem__ = lambda self, grid: lambda *args: ("launched", grid, args)
+        kernel = object.__new__(CompiledKernel)
+        def added(): pass
+        kernel.src = types.SimpleNamespace(fn=types.SimpleNamespace(fn=added))
+        with observe.launches() as found:
+            assert kernel[(1, 1, 1)](2) == ("launched", (1, 1, 1), (2,))
+        kernel[(1, 1, 1)](2)
+        print([(launch.name, launch.by_hand) for launch in found])
+        """
+    interpreter = workshop.environment(version).interpreter
+    told = subprocess.run(
+        [str(interpreter), "-P", "-c", textwrap.dedent(code), str(ROOT)], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "[('added', True)]"
 
 
 def test_a_torch_that_cannot_be_captured_says_so(workshop: Workshop, project: Project) -> None:

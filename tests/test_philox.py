@@ -82,16 +82,21 @@ def test_a_gpu_makes_the_same_words(interpreter: Path) -> None:
     assert run(interpreter, compared('["cuda"]', "[philox.words, philox.by_torch]")) == "same"
 
 
+@pytest.fixture(scope="module")
+def made(interpreter: Path) -> tuple[str, str]:
+    """The kernel as text, and where the release has its assemblers."""
+    kernel = run(interpreter, "from matrix.worker.philox_kernel import kernel; print(kernel())")
+    return kernel, run(interpreter, "import triton.backends.nvidia as n; print(n.__path__[0])")
+
+
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "sm_120"])
 def test_the_kernel_is_ptx_that_every_target_s_assembler_takes(
-    interpreter: Path, tmp_path: Path, architecture: str
+    made: tuple[str, str], tmp_path: Path, architecture: str
 ) -> None:
     """ptxas of the release; the driver's own assembler is asked on a GPU alone."""
-    (tmp_path / "kernel.ptx").write_text(
-        run(interpreter, "from matrix.worker.philox_kernel import kernel; print(kernel())")
-    )
+    kernel, found = made
+    (tmp_path / "kernel.ptx").write_text(kernel)
     name = "ptxas" if architecture in {"sm_80", "sm_90"} else "ptxas-blackwell"
-    found = run(interpreter, "import triton.backends.nvidia as n; print(n.__path__[0])")
     command = [f"{found}/bin/{name}", f"-arch={architecture}", "kernel.ptx", "-o", "kernel.cubin"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

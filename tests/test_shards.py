@@ -22,10 +22,14 @@ from matrix.storage.runfolder import load
 from matrix.storage.runs import Home
 from matrix.storage.seal import seal
 
+ON_GPU = ("compile", "correctness", "timing")
 
-def host(folder, name, *, run_id, driver="580.159.04", power=700.0, stages=("compile", "correctness", "timing")):
-    """A run of an H200 on a host of that name, sealed."""
+
+def host(folder, name, *, run_id, driver="580.159.04", power=700.0, stages=ON_GPU, artifacts=None):
+    """A run of an H200 on a host of that name, sealed; with so many of its artifacts, or all."""
     run_folders.build(folder, gpu=True, hostile=False, host=name, run_id=run_id)
+    for left in sorted((folder / "artifacts").iterdir())[artifacts:] if artifacts else ():
+        left.unlink()
     meta = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     (gpu,) = meta["gpus"]
     meta["gpus"] = [{**gpu, "driver": driver, "power_limit_w": power}]
@@ -41,6 +45,15 @@ def shared(tmp_path_factory):
     root = tmp_path_factory.mktemp("shared")
     host(root / "run-a", "alpha", run_id="run-a")
     host(root / "run-b", "beta", run_id="run-b", driver="575.57.08", power=500.0)
+    return root
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory):
+    """The same with a few artifacts each: three hundred files take a test server half a minute."""
+    root = tmp_path_factory.mktemp("light")
+    host(root / "run-a", "alpha", run_id="run-a", artifacts=3)
+    host(root / "run-b", "beta", run_id="run-b", driver="575.57.08", power=500.0, artifacts=3)
     return root
 
 
@@ -153,11 +166,11 @@ def test_runs_are_shared_through_a_folder_and_found_there(shared, tmp_path):
     assert load(there / "run-a").verdicts == load(shared / "run-a").verdicts
 
 
-def test_runs_on_s3_are_merged_by_the_command(shared, bucket, tmp_path, monkeypatch):
+def test_runs_on_s3_are_merged_by_the_command(light, bucket, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     address, client = bucket
     for name in ("run-a", "run-b"):
-        send(shared / name, address.format("nightly"))
+        send(light / name, address.format("nightly"))
     done = CliRunner().invoke(cli.main, ["report", address.format("nightly"), "-o", "page.html"], standalone_mode=False)
     assert done.exception is None and done.return_value == ExitCode.REGRESSED
     assert "2 runs of alpha and beta" in done.output and "no GPU of sm_80, sm_100 and sm_120" in done.output
@@ -170,10 +183,10 @@ def test_runs_on_s3_are_merged_by_the_command(shared, bucket, tmp_path, monkeypa
         fetch([address.format("nothing")], tmp_path)
 
 
-def test_a_run_that_is_not_whole_yet_is_none(shared, bucket, tmp_path):
+def test_a_run_that_is_not_whole_yet_is_none(light, bucket, tmp_path):
     address, client = bucket
     client.put_object(Bucket="shards", Key="partly/run-c/cells.parquet", Body=b"")
-    send(shared / "run-a", address.format("partly"))
+    send(light / "run-a", address.format("partly"))
     assert [path.name for path in fetch([address.format("partly")], tmp_path)] == ["run-a"]
 
 

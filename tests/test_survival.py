@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pyarrow.parquet as pq
 import pytest
+import run_folders
 from conftest import Project, Workshop
 
 from matrix.errors import ExitCode
@@ -168,12 +169,22 @@ def test_two_cases_of_one_name_are_refused_with_both_places(project: Project) ->
     assert "Traceback" not in done.stderr
 
 
-def test_two_files_of_one_name_with_different_cases_are_fine(project: Project) -> None:
+EVIL = "<script>alert(1)</script>"
+
+
+def test_whatever_files_and_cases_are_called_a_run_is_whole(project: Project) -> None:
+    """Two files of one name with different cases, and a case that is named like a script."""
     project.write("a/same.py", good("one", factor=2))
     project.write("b/same.py", good("other", factor=3))
+    project.write("b/evil.py", good(EVIL))
     done = project.matrix("run", *PAIR, "--kernels", "a", "--kernels", "b")
     assert done.returncode == ExitCode.CLEAN, done.stdout + done.stderr
-    assert outcomes(project, "interpret") == {"one": "passed", "other": "passed"}
+    assert outcomes(project, "interpret") == {"one": "passed", "other": "passed", EVIL: "passed"}
+    page = (project.latest / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    row = next(row for row in cells(project) if row["stage"] == "compile" and row["case"] == EVIL)
+    assert not set("<>[]/()") & set(row["cell_id"].split("/")[-1])
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -232,9 +243,8 @@ def test_a_full_disk_is_one_clear_error_and_keeps_what_was_measured(project: Pro
 
 
 def test_a_damaged_table_is_named_and_nothing_else_is_lost(project: Project) -> None:
-    project.write("cases/good.py", good("good"))
-    assert project.matrix("run", *PAIR, "--kernels", "cases", "--stages", "import").returncode == ExitCode.CLEAN
-    table = project.latest / "verdicts.parquet"
+    folder = run_folders.build(project.root / "run")
+    table = folder / "verdicts.parquet"
     whole = table.read_bytes()
     for damage in ("truncated", "foreign", "not parquet", "missing"):
         match damage:
@@ -246,23 +256,12 @@ def test_a_damaged_table_is_named_and_nothing_else_is_lost(project: Project) -> 
                 table.write_text("hello")
             case _:
                 table.unlink()
-        done = project.matrix("report", str(project.latest))
+        done = project.matrix("report", str(folder))
         assert done.returncode == ExitCode.INCOMPLETE, damage
         assert "verdicts.parquet" in done.stderr
         assert "Traceback" not in done.stderr
         table.write_bytes(whole)
-    assert project.matrix("report", str(project.latest)).returncode == ExitCode.CLEAN
-
-
-def test_a_case_named_like_a_script_is_text_everywhere(project: Project) -> None:
-    project.write("cases/evil.py", good("<script>alert(1)</script>"))
-    done = project.matrix("run", *PAIR, "--kernels", "cases")
-    assert done.returncode == ExitCode.CLEAN, done.stdout + done.stderr
-    page = (project.latest / "report.html").read_text()
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert" in page
-    row = next(row for row in cells(project) if row["stage"] == "compile")
-    assert not set("<>[]/()") & set(row["cell_id"].split("/")[-1])
+    assert project.matrix("report", str(folder)).returncode == ExitCode.CLEAN
 
 
 class Dying:

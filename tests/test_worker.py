@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,24 @@ case = Case(
 """
 
 
-@contextmanager
-def worker(built: BuiltEnvironment, kind: str, tmp_path: Path, target: str = "") -> Iterator[Worker]:
+@pytest.fixture(scope="module")
+def home(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerHome]:
+    """Of the newest release. Every worker is a process of its own; torch is imported once, in their warm parent."""
+    built = workshop.environment("3.9.0")
     home = WorkerHome(
         environment=built.id,
         interpreter=built.interpreter,
         variables=child_environment(built.environment),
         pythonpath=(),
-        scratch=tmp_path,
+        scratch=tmp_path_factory.mktemp("scratch"),
         memory_bytes=16 << 30,
     )
+    yield home
+    home.close()
+
+
+@contextmanager
+def worker(home: WorkerHome, kind: str, tmp_path: Path, target: str = "") -> Iterator[Worker]:
     process = Worker(home.spec(kind, target), tmp_path)
     ready = process.start()
     assert ready["ready"], ready
@@ -90,9 +99,9 @@ def newest(workshop: Workshop) -> BuiltEnvironment:
 
 
 @pytest.mark.parametrize("target", list(Target))
-def test_a_launch_is_compiled_for_the_worker_s_target(newest: BuiltEnvironment, tmp_path: Path, target: Target) -> None:
+def test_a_launch_is_compiled_for_the_worker_s_target(home: WorkerHome, tmp_path: Path, target: Target) -> None:
     path = case_file(tmp_path)
-    with worker(newest, "compile", tmp_path, target) as process:
+    with worker(home, "compile", tmp_path, target) as process:
         (part,) = ask(process, "compile", path)
     assert part["outcome"] == "passed"
     (kernel,) = part["kernels"]
@@ -142,8 +151,8 @@ except WrongTarget as error:
     assert "caught: asked for sm_80, the assembly says '.target sm_90a'" in done.stdout, done.stdout + done.stderr
 
 
-def test_every_configuration_of_an_autotuned_kernel_is_compiled(newest: BuiltEnvironment, tmp_path: Path) -> None:
-    with worker(newest, "compile", tmp_path, "sm_90") as process:
+def test_every_configuration_of_an_autotuned_kernel_is_compiled(home: WorkerHome, tmp_path: Path) -> None:
+    with worker(home, "compile", tmp_path, "sm_90") as process:
         parts = ask(process, "compile", case_file(tmp_path), launch="tuned")
     assert [part["config"] for part in parts] == ["BLOCK128.warps1", "BLOCK256.warps4"]
     assert [part["kernels"][0]["num_warps"] for part in parts] == [1, 4]
@@ -172,12 +181,10 @@ case = Case(name="c", run=run, reference=None, inputs=inputs, compile=[{"n": 100
 """
 
 
-def test_integers_are_the_case_s_own_until_something_may_have_changed_them(
-    newest: BuiltEnvironment, tmp_path: Path
-) -> None:
+def test_integers_are_the_case_s_own_until_something_may_have_changed_them(home: WorkerHome, tmp_path: Path) -> None:
     path = tmp_path / "c.py"
     path.write_text(GATHER)
-    with worker(newest, "compile", tmp_path, "sm_90") as process:
+    with worker(home, "compile", tmp_path, "sm_90") as process:
         (part,) = ask(process, "compile", path)
     first, changed, again = ({a["name"]: a for a in kernel["arguments"]} for kernel in part["kernels"])
     assert {name: first["ids"]["drawn"][name] for name in ("low", "high", "count", "dtype")} == {
@@ -191,11 +198,11 @@ def test_integers_are_the_case_s_own_until_something_may_have_changed_them(
     assert "drawn" not in again["ids"]  # the first launch had it: it may have written there
 
 
-def test_a_run_without_a_launch_is_not_launched(newest: BuiltEnvironment, tmp_path: Path) -> None:
+def test_a_run_without_a_launch_is_not_launched(home: WorkerHome, tmp_path: Path) -> None:
     path = case_file(tmp_path)
-    with worker(newest, "compile", tmp_path, "sm_90") as process:
+    with worker(home, "compile", tmp_path, "sm_90") as process:
         assert ask(process, "compile", path, launch="none")[0]["outcome"] == "not_launched"
-    with worker(newest, "interpret", tmp_path) as process:
+    with worker(home, "interpret", tmp_path) as process:
         assert ask(process, "interpret", path, launch="none")[0]["outcome"] == "not_launched"
 
 
@@ -204,28 +211,21 @@ def test_a_run_without_a_launch_is_not_launched(newest: BuiltEnvironment, tmp_pa
     [(2.0, "", "passed"), (2.001, "", "wrong"), (2.0, " & (i % 2 == 0)", "unwritten")],
 )
 def test_the_interpreter_s_outputs_are_judged(
-    newest: BuiltEnvironment, tmp_path: Path, scale: float, half: str, outcome: str
+    home: WorkerHome, tmp_path: Path, scale: float, half: str, outcome: str
 ) -> None:
-    with worker(newest, "interpret", tmp_path) as process:
+    with worker(home, "interpret", tmp_path) as process:
         part = ask(process, "interpret", case_file(tmp_path, scale=scale, half=half))[0]
     assert part["outcome"] == outcome, part
 
 
-def test_a_helper_that_two_case_files_share_counts_for_both(newest: BuiltEnvironment, tmp_path: Path) -> None:
+def test_a_helper_that_two_case_files_share_counts_for_both(home: WorkerHome, tmp_path: Path) -> None:
     helper = tmp_path / "lib" / "shared_helper.py"
     helper.parent.mkdir()
     helper.write_text("SCALE = 2.0\n")
     text = "from shared_helper import SCALE\n" + CASE.format(scale=2.0, half="")
     paths = [tmp_path / "one.py", tmp_path / "two.py"]
-    home = WorkerHome(
-        environment=newest.id,
-        interpreter=newest.interpreter,
-        variables=child_environment(newest.environment),
-        pythonpath=[str(helper.parent)],
-        scratch=tmp_path,
-        memory_bytes=16 << 30,
-    )
-    process = Worker(home.spec("collect"), tmp_path)
+    spec = home.spec("collect")
+    process = Worker(replace(spec, start={**spec.start, "pythonpath": [str(helper.parent)]}), tmp_path)
     assert process.start()["ready"]
     try:
         for path in paths:
