@@ -130,6 +130,7 @@ forward = Case(
 gradient = Case(
     name="cross_entropy_gradient",
     without={
+        "large_values": "beyond 2**24 an fp32 holds no logarithm beside a maximum: logits that tie share no gradient",
         "special_values": "the logarithm of a sum with an infinity in it is left open",
         "strided": "takes contiguous inputs",
     },

@@ -33,6 +33,7 @@ PLAN = TimingPlan(
     round_us=1e9,
     budget_us=1e12,
     overhead_calls=5,
+    overhead_us=1e12,
 )
 READING = Reading(sm_mhz=1980, memory_mhz=3201, power_w=400.0, temperature_c=50, reasons=(), throttled_ns={})
 

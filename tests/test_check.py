@@ -225,6 +225,15 @@ def test_a_refusal_of_difficult_inputs_is_no_failure(worker: Client, tmp_path: P
     assert (found["outcome"], found["reason"]) == ("refused", "ValueError: contiguous, please")
 
 
+def test_what_a_library_refuses_as_it_runs_is_refused(worker: Client, tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    folder.joinpath("declining.py").write_text("def run(): raise RuntimeError('Triton < 3.7.1 is wrong here')")
+    path = write(tmp_path, before=f"import sys; sys.path.insert(0, {str(folder)!r}); import declining; declining.run()")
+    part = check(worker, path, "case", {}, ALL)
+    assert (part["outcome"], part["reason"]) == ("refused", "RuntimeError: Triton < 3.7.1 is wrong here")
+
+
 def test_a_fall_back_path_is_named(worker: Client, tmp_path: Path) -> None:
     part = check(worker, write(tmp_path, which="other_kernel", fields='kernels=["kernel"]'), "case", {}, ALL)
     assert part["outcome"] == "not_launched"

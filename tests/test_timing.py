@@ -311,6 +311,12 @@ def test_long_kernels_get_fewer_samples_so_that_the_first_look_is_within_the_bud
     assert record.arms_us < 2e6  # the warm rounds included
 
 
+@pytest.mark.parametrize(("true_us", "launches"), [(50.0, 30), (300.0, 12), (1000.0, 0)])
+def test_launches_are_timed_where_there_is_time_for_enough(true_us: float, launches: int) -> None:
+    record = run(trio(true_us=true_us))
+    assert {len(times) for times in record.launch_us.values()} == {launches}
+
+
 def test_the_end_of_the_budget_is_the_last_look() -> None:
     arms = trio(1.5, true_us=50_000.0)
     record = run(arms)
@@ -438,7 +444,13 @@ def test_a_worker_serves_an_arm(interpreter: Path, tmp_path: Path) -> None:
     path = tmp_path / "case.py"
     path.write_text(ARM_CASE)
     plan = TimingPlan(
-        rule=StoppingRule(looks=(2,)), rounds_per_block=2, places=2, warm_rounds=1, most_samples=10, budget_us=1e12
+        rule=StoppingRule(looks=(2,)),
+        rounds_per_block=2,
+        places=2,
+        warm_rounds=1,
+        most_samples=10,
+        budget_us=1e12,
+        overhead_us=1e12,
     )
     cell: dict[str, Any] = {"path": str(path), "case": "copy", "params": {"n": 64}}
     with Client(interpreter, "gpu", main=FAKE_GPU) as worker, Client(interpreter, "gpu", main=FAKE_GPU) as second:

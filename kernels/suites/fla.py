@@ -27,8 +27,14 @@ REQUIRES = ["fla-core==0.6.0", "einops==0.8.2", "packaging>=24"]
 
 SMALL = {"batch": 1, "tokens": 100, "heads": 2, "dim": 64, "dtype": "fp32"}
 LARGE = {"batch": 1, "tokens": 2048, "heads": 4, "dim": 64, "dtype": "bf16"}
-# A chunked product of a thousand terms in TF32 or bf16 against a recurrence in fp32.
-LOOSE = {"fp32": Tolerance(atol=5e-3, rtol=5e-3), "bf16": Tolerance(atol=5e-2, rtol=5e-2)}
+# A chunked product in TF32 or bf16 against a recurrence in fp32. An element sums over tokens and width: in TF32 each
+# term is off by up to 2**-11, some thousands of them by 0.04 in the standard deviation before the scale of 1/8, and of
+# as many elements some lie five of these away.
+LOOSE = {"fp32": Tolerance(atol=5e-2, rtol=1e-2), "bf16": Tolerance(atol=5e-2, rtol=5e-2)}
+# Where nothing decays, the sums grow with the tokens and with them what they are off by.
+GROWING = {"fp32": Tolerance(atol=1e-1, rtol=1e-2), "bf16": Tolerance(atol=5e-1, rtol=5e-2)}
+# The chunked delta rule takes no fp32.
+HALF = ({**SMALL, "dtype": "bf16"}, LARGE)
 
 
 def heads_first(function):
@@ -71,13 +77,13 @@ def forward_of(function):
     return forward
 
 
-def op(name, run, reference, inputs, *, wanted=3, points=(SMALL, LARGE)):
+def op(name, run, reference, inputs, *, wanted=3, points=(SMALL, LARGE), tolerance=LOOSE):
     """Two cases; the backward pass starts from a gradient of the last of the ``wanted`` inputs' shape."""
     small, large = points
     common = {
         "correctness": [small],
         "timing": [large],
-        "tolerance": LOOSE,
+        "tolerance": tolerance,
         "tags": ["suite", "fla"],
         "without": {
             "special_values": "a chunk's product spreads NaN where the recurrence does not",
@@ -149,7 +155,7 @@ CASES = [
     ),
     *op("gla", chunk_gla, naive_recurrent_gla, with_gates),
     *op("gla_recurrent", fused_recurrent_gla, naive_recurrent_gla, with_gates),
-    *op("delta_rule", chunk_delta_rule, delta_reference, with_betas),
+    *op("delta_rule", chunk_delta_rule, delta_reference, with_betas, points=HALF),
     *op("retention", chunk_retention, heads_first(naive_retention), queries),
     # One decay a head and step: the recurrence of Mamba-2 (state-space duality).
     *op("simple_gla", chunk_simple_gla, naive_recurrent_simple_gla, with_scalar_gates),
@@ -158,6 +164,7 @@ CASES = [
         lambda q, k, v: chunk_linear_attn(q, k, v, normalize=False),
         lambda q, k, v: naive_recurrent_linear_attn(q, k, v, normalize=False),
         queries,
+        tolerance=GROWING,
     ),
     *op(
         "hgrn",

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from matrix.gpus.nvml import Reading
 
 SHORTEST_US = 10.0
-_FEW = 3
+# Six calls of one and the same pass took one worker 0.5 ms each and another one 1 ms: so few tell nothing.
+_FEWEST_LAUNCHES = 5
 # What a call takes is estimated from a few samples: so much of the budget is left for what they were off by.
 _RESERVE = 0.05
 
@@ -63,7 +64,7 @@ class TimingPlan:
     warm_samples: int = 100
     warm_rounds: int = 2
     overhead_calls: int = 15  # a block, at most
-    overhead_us: float = 2_000.0  # GPU time that they may take a block, once there are a few
+    overhead_us: float = 2_000.0  # GPU time that they may take a block; none is made where it holds too few
     overhead_blocks: int = 2
 
 
@@ -167,7 +168,7 @@ class _Session:
             if block:
                 self._place(block)
             self._block(block, self._rounds_per_block, self._turn_of(block, self._samples, self._cache), ahead=True)
-            if block < self._plan.overhead_blocks:
+            if self._overhead_calls and block < self._plan.overhead_blocks:
                 for arm in self._arms:
                     self._launch_us[arm.name] += arm.overhead(self._overhead_calls)
             # The next one takes what these took on average.
@@ -240,7 +241,8 @@ class _Session:
         # Of a long kernel, few samples and rounds in many blocks tell more than many in few.
         blocks = plan.rule.looks[0] + self._warm_share
         affordable = (1 - _RESERVE) * plan.budget_us / (blocks * len(self._arms) * window)
-        self._overhead_calls = max(_FEW, min(plan.overhead_calls, int(plan.overhead_us * self._calls / window)))
+        launches = min(plan.overhead_calls, int(plan.overhead_us * self._calls / window))
+        self._overhead_calls = launches if launches >= _FEWEST_LAUNCHES else 0
         self._samples = max(min(wanted, int(affordable / plan.rounds_per_block)), plan.fewest_samples)
         self._rounds_per_block = max(1, min(plan.rounds_per_block, int(affordable / self._samples)))
 

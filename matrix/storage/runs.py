@@ -93,7 +93,9 @@ class Home:
             try:
                 root.mkdir(parents=True, exist_ok=True)
                 _sweep(root)
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="run-", dir=root)))
+                # Interrupted, a compiler that a worker had started may still write there: the next run sweeps it.
+                made = tempfile.TemporaryDirectory(prefix="run-", dir=root, ignore_cleanup_errors=True)
+                folder = Path(stack.enter_context(made))
                 (folder / _OWNER).write_text(str(os.getpid()), encoding="utf-8")
             except OSError as error:
                 raise storage_error(root, error) from error

@@ -40,7 +40,7 @@ FIRST_WARMUP_MS = 50.0
 NEXT_WARMUP_MS = 2.0
 FEW_CALLS = 3  # on a fresh place of an arm that has just been running
 ESTIMATE_SAMPLES = 5
-COMPETITOR_SAMPLES = 50
+COMPETITOR_SAMPLES = 20
 # To capture a call takes the host some 30 us: what is captured once is replayed until the turn has its samples.
 _MOST_CALLS_CAPTURED = 200
 _FEWEST_WINDOWS = 10

@@ -34,4 +34,4 @@ def outcome_of(error: BaseException) -> Outcome:
         return Outcome.RUN_ERROR
     if type(error).__module__.startswith("triton") or type(error).__name__ == "OutOfResources":
         return failures.compile_outcome(error)
-    return Outcome.RUN_ERROR
+    return Outcome.REFUSED if failures.is_refusal(error) else Outcome.RUN_ERROR

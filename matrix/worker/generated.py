@@ -52,6 +52,7 @@ def capturing(record: Record) -> Iterator[Callable[[Sequence[Any]], list[Any]]]:
 def _patches(heuristics: Any, helpers: Any, record: Record) -> Iterator[Any]:
     from torch._inductor import config, select_algorithm
     from torch._inductor.fx_passes import joint_graph, post_grad
+    from torch._subclasses import fake_tensor
 
     def run(self: Any, *_args: Any, **_kwargs: Any) -> None:
         for label, chosen in _labelled(self.configs):
@@ -83,6 +84,14 @@ def _patches(heuristics: Any, helpers: Any, record: Record) -> Iterator[Any]:
         "_DeviceGuard": lambda _device: contextlib.nullcontext(),
     }.items():
         yield mock.patch.object(torch.cuda, name, answer)
+    # A tensor of the GPU's own would be made first, for its context; under torch 2.13 only where there is one.
+    for name in ("init_gpu_context", "init_cuda_context"):
+        if hasattr(fake_tensor, name):
+            yield mock.patch.object(fake_tensor, name, nothing)
+    # Dynamo would ask the driver for its stream; a build without CUDA answers that there is no accelerator.
+    if accelerator := getattr(torch, "accelerator", None):
+        yield mock.patch.object(accelerator, "is_available", return_value=False)
+        yield mock.patch.object(accelerator, "current_accelerator", nothing)
     # What a build of torch without CUDA lacks.
     yield mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=0, create=True)
     yield mock.patch.object(torch._C._dynamo.guards, "_empty_strided_cuda", _empty_strided)

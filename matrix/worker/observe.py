@@ -1,8 +1,8 @@
 """Which kernels a call really launches: seen at Triton's own launch path, never reported by the case.
 
-Under the interpreter that is the grid executor, on a GPU ``JITFunction.run``, and inductor's own launcher for what
-``torch.compile`` generated; here the launches go ahead (:mod:`matrix.worker.launches` is the compile stage's, where
-they do not).
+Under the interpreter that is the grid executor. On a GPU it is ``JITFunction.run``, a compiled kernel itself where a
+library keeps it and launches it by hand, and inductor's own launcher for what ``torch.compile`` generated; here the
+launches go ahead (:mod:`matrix.worker.launches` is the compile stage's, where they do not).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import sys
 from dataclasses import dataclass
 
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
@@ -25,11 +26,12 @@ INDUCTOR = "torch._inductor.runtime.triton_heuristics"
 
 @dataclass(frozen=True)
 class Launched:
-    """One launch; ``compiled`` is None under the interpreter."""
+    """One launch; ``compiled`` is None under the interpreter. ``by_hand``: of a compiled kernel, past its function."""
 
     name: str
     function: Any
     compiled: Any = None
+    by_hand: bool = False
 
 
 @contextlib.contextmanager
@@ -37,12 +39,23 @@ def launches() -> Iterator[list[Launched]]:
     """Note every launch of a Triton kernel while active, warm-ups and tuning apart."""
     found: list[Launched] = []
     original_run, original_call, original_bench = JITFunction.run, GridExecutor.__call__, Autotuner._bench
+    original_item = CompiledKernel.__getitem__
 
     def run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         compiled = original_run(self, *args, grid=grid, warmup=warmup, **kwargs)
         if not warmup:
             found.append(Launched(self.fn.__name__, self, compiled))
         return compiled
+
+    def item(self: Any, grid: Any) -> Any:
+        runner = original_item(self, grid)
+
+        def launch(*args: Any, **kwargs: Any) -> Any:
+            function = self.src.fn
+            found.append(Launched(function.fn.__name__, function, self, by_hand=True))
+            return runner(*args, **kwargs)
+
+        return launch
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         found.append(Launched(self.fn.__name__, self.fn))
@@ -56,11 +69,13 @@ def launches() -> Iterator[list[Launched]]:
             del found[before:]
 
     JITFunction.run, GridExecutor.__call__, Autotuner._bench = run, call, bench
+    CompiledKernel.__getitem__ = item
     try:
         with _generated(found):
             yield found
     finally:
         JITFunction.run, GridExecutor.__call__, Autotuner._bench = original_run, original_call, original_bench
+        CompiledKernel.__getitem__ = original_item
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ _LONGEST_BLOCKER_US = 200_000.0
 # The first launches of a round take the host longer than those that follow.
 _BLOCKER_MARGIN_US = 200.0
 _LARGEST_MARGIN_US = 3_000.0
-_HELD_BACK_A_CALL_US = 100.0
+_HELD_BACK_A_CALL_US = 60.0
 
 
 @dataclass(frozen=True)

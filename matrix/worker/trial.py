@@ -25,6 +25,7 @@ class Trial:
     results: list[torch.Tensor]
     launched: list[str]
     functions: list[Any]
+    by_hand: list[str]  # of those launched, what was launched past its function
     breached: list[str]
     modified: list[int]
 
@@ -49,6 +50,7 @@ def attempt(
         results=results,
         launched=[launch.name for launch in launched],
         functions=[launch.function for launch in launched],
+        by_hand=[launch.name for launch in launched if launch.by_hand],
         breached=[*around.breached(), *guards.breached()],
         modified=[i for i, (new, old) in enumerate(zip(placed, inputs)) if _differs(new, old)],
     )
