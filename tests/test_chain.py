@@ -97,6 +97,7 @@ def test_another_assembler_behind_an_earlier_change_is_not_accused_but_offered()
     chain = Chain(sides(row(), pair("ttgir_hash", ptxas="12.9.86")))
     assert chain.owner is Owner.OPTIMISER
     assert "--same-ptx-other-ptxas" in chain.why
+    assert chain.said == "first change: TTGIR; whose: Triton's optimiser, or the assembler"
 
 
 def test_another_source_comes_first():

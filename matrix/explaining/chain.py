@@ -19,7 +19,7 @@ from matrix.explaining.breaks import breaks
 from matrix.explaining.code_links import code_links
 from matrix.explaining.effects import effects_of
 from matrix.explaining.links import Link, State, Step
-from matrix.explaining.owner import Owner, owner_of
+from matrix.explaining.owner import Owner, owner_of, perhaps_the_assembler
 from matrix.explaining.sides import same_code
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ class Chain:
         if self.first is None and self.owner is Owner.UNKNOWN:
             return self.why
         first = f"first change: {self.first.step}" if self.first else "no link of the code changed"
-        return f"{first}; whose: {self.owner}"
+        in_code = self.owner in (Owner.FRONT_END, Owner.OPTIMISER, Owner.LLVM)
+        unsure = in_code and self._sides is not None and perhaps_the_assembler(self._sides, self._code)
+        return f"{first}; whose: {self.owner}{', or the assembler' if unsure else ''}"
 
     @cached_property
     def _owned(self) -> tuple[Owner, str]:

@@ -100,10 +100,21 @@ def _reserve(links: Sequence[Link], first: Link) -> str:
     """What may still be before the first change that is known, and what changed besides it."""
     before = [str(link.step) for link in links[: links.index(first)] if link.state is State.UNKNOWN]
     text = f" Unknown before it: {listing(before)}." if before else ""
-    assembler = next(link for link in links if link.step is Step.PTXAS)
-    if assembler.state is State.CHANGED and not assembler.first:
+    if _assembled_otherwise(links):
         text += " The assembler is another version too: --same-ptx-other-ptxas tells the two apart."
     return text
+
+
+def perhaps_the_assembler(sides: Sides, links: Sequence[Link]) -> bool:
+    """Whether the owner by the first change may be the wrong one: the assembler is another version too, and nothing was
+    assembled by the other side's.
+    """
+    return not sides.assembled and not same_code(sides) and _assembled_otherwise(links)
+
+
+def _assembled_otherwise(links: Sequence[Link]) -> bool:
+    assembler = next((link for link in links if link.step is Step.PTXAS), None)
+    return assembler is not None and assembler.state is State.CHANGED and not assembler.first
 
 
 def _crossed(owner: Owner, why: str, sides: Sides) -> tuple[Owner, str]:
