@@ -101,6 +101,17 @@ def test_what_is_built_is_found_again_at_once(builder, pair, monkeypatch):
     assert found == built == builder.build(pair)
 
 
+def test_what_another_environment_has_compiled_is_not_compiled_again(builder, pair):
+    def numpy(built):
+        return next(built.interpreter.parent.parent.rglob("numpy/__init__.py"))
+
+    first = builder.build(pair)
+    subprocess.run([first.interpreter, "-m", "compileall", "-q", numpy(first).parent], check=True)
+    second = builder.build(replace(pair, id="another"))
+    # Only where uv links what it installs is it known to be the same.
+    assert bool(list(numpy(second).parent.rglob("*.pyc"))) == numpy(first).samefile(numpy(second))
+
+
 def test_variables_are_part_of_the_identity(builder, pair):
     built = builder.build(pair)
     steered = builder.build(replace(pair, variables={"TRITON_X": "1"}))

@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from matrix.provisioning import locks, overlays, uv
+from matrix.provisioning.bytecode import link_bytecode
 from matrix.provisioning.locks import LockedPackage, Question
 from matrix.provisioning.manifests import (
     BuiltEnvironment,
@@ -139,6 +140,9 @@ class _Job:
         progress(f"{name}: installing {len(packages)} packages")
         if packages:
             locks.install(self.folder / _LOCK, interpreter_of(self.venv), offline=self.environment.offline)
+            beside = sorted(self.folder.parent.glob("*/venv-*/lib/python3*/site-packages"))
+            site = _packages_folder(self.venv)
+            link_bytecode(site, [each for each in beside if each != site])
         if self.host:
             overlays.lay_behind(self.host, _packages_folder(self.venv))
         return self._manifest(packages, notes, locks.drift(before, packages) if before else [])
