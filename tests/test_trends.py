@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from matrix.nights import trends as following
-from matrix.nights.change_points import change_points, flips
+from matrix.nights.change_points import FEWEST_NIGHTS, change_points, change_points_of, flips, may_move
 from matrix.nights.history import SCHEMA
 from matrix.nights.trend_chart import said_of, trend_text
 
@@ -57,6 +58,39 @@ def test_a_change_under_a_percent_is_not_told_and_exact_figures_are_no_trouble()
     assert change_points(nights(200, {100: 1.006}, seed=1, noise=0.001)) == []
     assert change_points([33.7] * 30) == []
     assert change_points([33.7] * 15 + [51.1] * 15) == [15]
+
+
+def moving(count, series, seed):
+    """Noise around levels, slopes, bumps and spikes, from far under the noise to far above it."""
+    random = np.random.Generator(np.random.Philox(seed))
+    noise = random.choice([0.0, 0.0003, 0.002, 0.01], (series, 1))
+    rows = random.normal(0, 1, (series, count)) * noise
+    for row, reach in zip(rows, random.choice([0.0, 0.001, 0.005, 0.02, 0.3], series), strict=True):
+        for start, end in random.integers(0, count + 1, (random.integers(0, 5), 2)):
+            row[start:end] += reach * random.normal()
+        row[:] += random.choice([0.0, reach / count]) * np.arange(count)
+    return 100 * np.exp(rows)
+
+
+@pytest.mark.parametrize("count", [6, 7, 9, 20, 52, 91])
+def test_no_series_is_passed_over_that_pelt_would_change(count, monkeypatch):
+    import ruptures
+
+    rows = moving(count, 1500, seed=count)
+    logs = np.log(rows)
+    passed_over = 0
+    for share in (0.02, 0.5, 1.0, 4.0):  # of what a change costs in the noise of each
+        costs = share * 3 * math.log(count) * np.maximum(0.001, np.abs(np.diff(logs)).mean(axis=1)) ** 2
+        quiet = np.flatnonzero(~may_move(logs, costs))
+        passed_over += len(quiet)
+        search = ruptures.KernelCPD(kernel="linear", min_size=FEWEST_NIGHTS)
+        for number in quiet:
+            assert search.fit(logs[number]).predict(pen=float(costs[number])) == [count]
+    assert 600 < passed_over < 5400
+
+    found = change_points_of(rows)
+    monkeypatch.setattr("matrix.nights.change_points.may_move", lambda signals, _: np.ones(len(signals), dtype=bool))
+    assert change_points_of(rows) == found
 
 
 @pytest.mark.parametrize("count", [0, 1, 5])

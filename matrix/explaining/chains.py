@@ -16,6 +16,7 @@ from matrix.judging.groups import Section
 from matrix.judging.kernel_pairs import matched
 from matrix.model import CPU, Stage
 from matrix.records import Tuning
+from matrix.storage.rows import chosen
 from matrix.storage.store import read_assemblies, read_counters
 
 if TYPE_CHECKING:
@@ -47,10 +48,9 @@ class Chains:
         self._counters: dict[str, list[CounterRecord]] = defaultdict(list)
         self._beside: dict[tuple[str, str], list[Beside]] = {}
         self._sources = sources_of(run)
-        for kernel in run.kernels:
-            if kernel.config:
-                params = kernel.params.removesuffix(f"config={kernel.config}").rstrip(",")
-                self._configured[kernel.environment, kernel.target, kernel.case, params].append(kernel)
+        for kernel in chosen(run.kernels, "config", bool):
+            params = kernel.params.removesuffix(f"config={kernel.config}").rstrip(",")
+            self._configured[kernel.environment, kernel.target, kernel.case, params].append(kernel)
         for row in run.verdicts:
             self._rows[_place(row, row.params, row.stage)] = row
         self._assembled: dict[tuple[str, str, str], list[AssemblyRecord]] = defaultdict(list)

@@ -97,6 +97,9 @@ SCHEMA = pa.schema(
     [pa.field(field.name, _TYPES[str(field.type)], nullable="None" in str(field.type)) for field in fields(HistoryRow)],
     metadata={_METADATA: _VERSION},
 )
+_TEXTS = [field.name for field in SCHEMA if pa.types.is_string(field.type)]
+_CODE = pa.dictionary(pa.int32(), pa.string())
+CODED = pa.schema([field.with_type(_CODE) if field.name in _TEXTS else field for field in SCHEMA])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,12 +248,12 @@ def write_copy(folder: Path, table: pa.Table) -> None:
 
 
 def read_copy(folder: Path) -> pa.Table:
-    """What :func:`write_copy` wrote; no rows where there is no copy."""
+    """What :func:`write_copy` wrote, each text once with the rows that it stands in; no rows where there is no copy."""
     path = folder / COPY
     if not path.exists():
-        return SCHEMA.empty_table()
+        return CODED.empty_table()
     try:
-        return pq.ParquetFile(path).read().select(SCHEMA.names)
+        return pq.ParquetFile(path, read_dictionary=_TEXTS).read().select(SCHEMA.names)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise StorageError(f"{path} cannot be read: {error}", hint="the file is damaged: repeat the run") from error
 
@@ -264,7 +267,7 @@ def read_copies(folders: Sequence[Path]) -> pa.Table:
         runs = set(table["run_id"].unique().to_pylist())
         tables.append(table.filter(pc.is_in(table["run_id"], pa.array(sorted(runs - seen), pa.string()))))
         seen |= runs
-    return pa.concat_tables(tables).sort_by("started_at") if tables else SCHEMA.empty_table()
+    return pa.concat_tables(tables).sort_by("started_at") if tables else CODED.empty_table()
 
 
 def history_rows(run: RunFolder) -> list[HistoryRow]:

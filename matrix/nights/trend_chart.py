@@ -7,7 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from matrix.nights.trends import BIMODAL, Figure, trends
+from matrix.nights.followed import Figure
+from matrix.nights.levels import BIMODAL
+from matrix.nights.trends import trends
 from matrix.records import Verdict
 from matrix.wording import LOOKS, microseconds, plural, times
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from matrix.errors import StorageError
 from matrix.model import Outcome, Stage
+from matrix.storage.rows import chosen, distinct
 from matrix.wording import by_target, listing, phrase, place, unique
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _declared(run: RunFolder) -> Iterator[Gap]:
 
 def _stages(run: RunFolder) -> Iterator[Gap]:
     """Stages that no cell entered and that the run itself gave no reason for."""
-    entered = {cell.stage for cell in run.cells}
+    entered = {stage for stage, _ in distinct(run.cells, "stage", "outcome")}
     told = " ".join(str(entry["what"]) for entry in run.meta.get("not_run", ()))
     missing = [str(stage) for stage in Stage if stage not in entered and stage not in told]
     if missing:
@@ -88,9 +89,8 @@ def _stages(run: RunFolder) -> Iterator[Gap]:
 
 def _cells(run: RunFolder) -> Iterator[Gap]:
     grouped: dict[tuple[str, str, str], list[CellRecord]] = collections.defaultdict(list)
-    for cell in run.cells:
-        if cell.outcome in _NOT_TESTED:
-            grouped[cell.stage, cell.outcome, cell.reason].append(cell)
+    for cell in chosen(run.cells, "outcome", _NOT_TESTED.__contains__):
+        grouped[cell.stage, cell.outcome, cell.reason].append(cell)
     for (stage, outcome, reason), cells in grouped.items():
         targets = listing(map(place, by_target(cell.target for cell in cells)))
         why = reason or next((cell.detail for cell in cells if cell.detail), phrase(outcome))
@@ -111,13 +111,13 @@ def unfit(runs: Sequence[RunFolder]) -> list[Unfit]:
     """Configurations that do not fit: those that the compiler refused, and kernels over a target's limits."""
     grouped: dict[tuple[str, str], list[tuple[str, str, str]]] = collections.defaultdict(list)
     for run in runs:
-        refused = {cell.cell_id for cell in run.cells if cell.outcome == Outcome.DOES_NOT_FIT}
-        for cell in run.cells:
-            if cell.outcome == Outcome.DOES_NOT_FIT:
-                why = _short(cell.reason or cell.detail)
-                grouped[cell.case, cell.params].append((cell.target, cell.environment, why))
-        for record in run.kernels:
-            if record.facts.occupancy_limit == _DOES_NOT_FIT and (record.config or record.cell_id not in refused):
+        cells = chosen(run.cells, "outcome", lambda outcome: outcome == Outcome.DOES_NOT_FIT)
+        refused = {cell.cell_id for cell in cells}
+        for cell in cells:
+            why = _short(cell.reason or cell.detail)
+            grouped[cell.case, cell.params].append((cell.target, cell.environment, why))
+        for record in chosen(run.kernels, "facts.occupancy_limit", lambda limit: limit == _DOES_NOT_FIT):
+            if record.config or record.cell_id not in refused:
                 why = f"{record.facts.shared_bytes:,} B of shared memory"
                 grouped[record.case, record.config or record.params].append((record.target, record.environment, why))
     return [_unfit(case, config, seen) for (case, config), seen in grouped.items()]
@@ -136,7 +136,7 @@ def _unfit(case: str, config: str, seen: Sequence[tuple[str, str, str]]) -> Unfi
 def hazards(runs: Sequence[RunFolder]) -> list[Hazard]:
     grouped: dict[tuple[str, ...], list[tuple[RunFolder, KernelRecord, str]]] = collections.defaultdict(list)
     for run in runs:
-        for record in run.kernels:
+        for record in chosen(run.kernels, "facts.hazards", lambda hazards: hazards not in ("[]", [])):
             for entry in record.facts.hazards:
                 place = f"{entry.get('file') or record.source_file}:{entry.get('line', '?')}"
                 key = (record.case, record.kernel, str(entry.get("kind", "hazard")), place)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from matrix.judging.arm_pairs import noise_floors
 from matrix.records import Role
+from matrix.storage.rows import column
 from matrix.wording import duration, percent, plural
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def gpu_facts(runs: Sequence[RunFolder]) -> list[GpuFacts]:
 
 def _uuids(run: RunFolder) -> list[str]:
     named = [str(gpu["uuid"]) for gpu in _gpus(run) if gpu.get("uuid")]
-    return list(dict.fromkeys([*named, *(arm.gpu_uuid for arm in run.timings)]))
+    return list(dict.fromkeys([*named, *column(run.timings, "gpu_uuid")]))
 
 
 def _gpus(run: RunFolder) -> Sequence[Gpu]:

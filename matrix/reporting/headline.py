@@ -15,7 +15,8 @@ from matrix.judging.kinds import Kind
 from matrix.judging.outcomes import FAILING_IN_BOTH
 from matrix.model import CPU, Outcome, Stage
 from matrix.records import Verdict
-from matrix.reporting.picture import unique_pairs
+from matrix.reporting.picture import by_pair, unique_pairs
+from matrix.storage.rows import column, distinct
 from matrix.wording import NOTHING, by_target, listing, plural, unique
 
 if TYPE_CHECKING:
@@ -51,12 +52,11 @@ class Decision:
 
 
 def decisions(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Decision]:
-    return [_decision(runs, groups, pair) for pair in unique_pairs(runs)]
+    return [_decision(pair, [row for _, row in seen], groups) for pair, seen in by_pair(runs).items()]
 
 
-def _decision(runs: Sequence[RunFolder], groups: Sequence[Group], pair: tuple[str, str]) -> Decision:
+def _decision(pair: tuple[str, str], verdicts: Sequence[VerdictRecord], groups: Sequence[Group]) -> Decision:
     own = [group for group in groups if group.pair == pair]
-    verdicts = [v for run in runs for v in run.verdicts if (v.baseline, v.candidate) == pair]
     incomplete = sum(verdict.verdict == Verdict.INCOMPLETE and not verdict.waived for verdict in verdicts)
     decided = summarise(verdicts)
     findings = [group for group in own if group.section == Section.FINDING]
@@ -130,8 +130,9 @@ def _counted(groups: Sequence[Group], noun: str, many: str = "") -> str:
 
 def reach(runs: Sequence[RunFolder]) -> str:
     """How far the verdict reaches: what no stage of these runs could have seen."""
-    ran = {cell.stage for run in runs for cell in run.cells if cell.outcome != Outcome.NOT_RUN}
-    targets = by_target(cell.target for run in runs for cell in run.cells if cell.stage == Stage.COMPILE)
+    cells = {each for run in runs for each in distinct(run.cells, "stage", "target", "outcome")}
+    ran = {stage for stage, _, outcome in cells if outcome != Outcome.NOT_RUN}
+    targets = by_target(target for stage, target, _ in cells if stage == Stage.COMPILE)
     seen = [f"compiled for {listing(targets)}"] if targets else []
     seen += ["interpreted on the CPU"] if Stage.INTERPRET in ran else []
     seen += _on_gpus(runs, ran)
@@ -146,9 +147,10 @@ def _on_gpus(runs: Sequence[RunFolder], ran: Collection[str]) -> list[str]:
     if not stages:
         return []
     named = [str(gpu.get("name", "")) for run in runs for gpu in run.meta.get("gpus") or ()]
-    named += [arm.gpu for run in runs for arm in run.timings]
+    named += [gpu for run in runs for gpu in column(run.timings, "gpu")]
     gpus = listing(name for name in unique(named) if name) or "a GPU"
-    targets = by_target(cell.target for run in runs for cell in run.cells if cell.stage in stages)
+    entered = {place for run in runs for place in distinct(run.cells, "stage", "target")}
+    targets = by_target(target for stage, target in entered if stage in stages)
     return [f"run on {gpus} ({', '.join(stages)}; {listing(targets)} alone)"]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from matrix.judging.groups import Sighting
 from matrix.judging.outcomes import FAILING_IN_BOTH
 from matrix.model import CPU, Stage
 from matrix.records import Verdict
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matrix.records import VerdictRecord
     from matrix.storage.runfolder import RunFolder
 
-    Anchors = Mapping[VerdictRecord, str]
+    Anchors = Mapping[str, str]  # by finding
 
 _LABEL_CHARACTERS = 22
 _ON_A_GPU = (Stage.CORRECTNESS, Stage.TIMING)
@@ -99,15 +100,22 @@ class Panel:
 
 
 def panels(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Panel]:
-    anchors = {sighting.verdict: group.anchor for group in groups for sighting in group.sightings}
-    pairs = unique_pairs(runs)
-    return [_panel(runs, pair, anchors) for pair in pairs]
+    anchors = {group.finding.finding_id: group.anchor for group in groups}
+    return [_panel(runs, pair, rows, anchors) for pair, rows in by_pair(runs).items()]
 
 
 def unique_pairs(runs: Sequence[RunFolder]) -> list[tuple[str, str]]:
     """Every (baseline, candidate) that was judged, in the order of the runs' requests."""
-    rows = ((verdict.baseline, verdict.candidate) for run in runs for verdict in run.verdicts)
-    return list(dict.fromkeys(rows))
+    return list(by_pair(runs))
+
+
+def by_pair(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[Sighting]]:
+    """The rows of each (baseline, candidate), in that order."""
+    found: dict[tuple[str, str], list[Sighting]] = collections.defaultdict(list)
+    for run in runs:
+        for row in run.verdicts:
+            found[row.baseline, row.candidate].append(Sighting(run, row))
+    return found
 
 
 def legend(shown: Sequence[Panel]) -> list[Look]:
@@ -116,11 +124,10 @@ def legend(shown: Sequence[Panel]) -> list[Look]:
     return [look for look in (*LOOKS.values(), _STANDING, _NO_ROW) if look.glyph + look.word in used]
 
 
-def _panel(runs: Sequence[RunFolder], pair: tuple[str, str], anchors: Anchors) -> Panel:
+def _panel(runs: Sequence[RunFolder], pair: tuple[str, str], own: Sequence[Sighting], anchors: Anchors) -> Panel:
     found: dict[tuple[str, str, str], list[VerdictRecord]] = collections.defaultdict(list)
-    own = [(run, row) for run in runs for row in run.verdicts if (row.baseline, row.candidate) == pair]
     # A row of no case (a stage that a sign-off lacks, an idle waiver) is told among the gaps.
-    for run, verdict in [(run, row) for run, row in own if row.case] or own:
+    for run, verdict in [each for each in own if each.verdict.case] or own:
         found[verdict.case, run.run_id, verdict.target].append(verdict)
     columns = sorted([*_columns(runs, found), *_empty_columns(runs)], key=lambda column: target_key(column.target))
     cases = unique(case for case, _, _ in found)
@@ -171,7 +178,7 @@ def _by_folder(runs: Sequence[RunFolder], rows: Iterable[CaseRow]) -> list[CaseG
 
 
 def _row(case: str, cells: Sequence[Sequence[VerdictRecord]], anchors: Anchors) -> CaseRow:
-    moved = any(v in anchors and v.verdict not in _UNMOVED for cell in cells for v in cell)
+    moved = any(v.finding_id in anchors and v.verdict not in _UNMOVED for cell in cells for v in cell)
     return CaseRow(case=case, squares=[_square(cell, anchors) for cell in cells], moved=moved)
 
 
@@ -185,7 +192,7 @@ def _square(verdicts: Sequence[VerdictRecord], anchors: Anchors) -> Square:
         look=look,
         label=_label(worst, look),
         title=_title(verdicts, worst),
-        anchor=anchors.get(worst, ""),
+        anchor=anchors.get(worst.finding_id, ""),
         also=LOOKS[Verdict.IMPROVED].glyph if better else "",
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.errors import ExitCode
 from matrix.explaining.confounders import confounders_of
 from matrix.reporting.picture import unique_pairs
+from matrix.storage.rows import column, distinct
 from matrix.wording import NOTHING, by_target, duration, listing, plural, unique
 
 if TYPE_CHECKING:
@@ -138,9 +139,9 @@ def _environment(run: RunFolder, name: str, entry: Mapping[str, Any], role: str)
 def _ptxas(run: RunFolder, name: str) -> dict[str, str]:
     """The assembler by target, as the compiled kernels name it: it ships with Triton and moves with it."""
     versions: dict[str, set[str]] = collections.defaultdict(set)
-    for record in run.kernels:
-        if record.environment == name and record.ptxas_version:
-            versions[record.target].add(record.ptxas_version)
+    for environment, target, version in distinct(run.kernels, "environment", "target", "ptxas_version"):
+        if environment == name and version:
+            versions[target].add(version)
     return {f"ptxas for {target}": ", ".join(sorted(versions[target])) for target in by_target(versions)}
 
 
@@ -193,8 +194,8 @@ def _measured(key: str, value: object) -> str:
 
 
 def _work(run: RunFolder) -> str:
-    seconds = sum(cell.seconds or 0.0 for cell in run.cells)
-    cached = sum(bool(cell.cached) for cell in run.cells)
+    seconds = sum(each or 0.0 for each in column(run.cells, "seconds"))
+    cached = sum(map(bool, column(run.cells, "cached")))
     reused = f", {plural(cached, 'cell')} from the cache" if cached else ""
     return f"{plural(len(run.cells), 'cell')}, {duration(seconds)} of worker time{reused}"
 

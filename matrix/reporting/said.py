@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def cell_of(run: RunFolder, cell_id: str, stage: str) -> CellRecord | None:
     """The cell at this stage; where it never got so far, at the stage that stopped it."""
-    stages = run.cells_by_id.get(cell_id, {})
+    stages = {cell.stage: cell for cell in run.cells_by_id.get(cell_id, ())}
     return stages.get(stage) or next(iter(stages.values()), None)
 
 

@@ -59,7 +59,7 @@ class TimedComparison:
 
 
 def timed_comparisons(runs: Sequence[RunFolder], groups: Iterable[Group]) -> list[TimedComparison]:
-    anchors = {sighting.verdict: group.anchor for group in groups for sighting in group.sightings}
+    anchors = {group.finding.finding_id: group.anchor for group in groups}
     pairs = {run.run_id: run.pairs for run in runs if run.timings}
     found: dict[tuple[str, str], list[tuple[RunFolder, VerdictRecord]]] = {}
     for run in runs:
@@ -78,7 +78,7 @@ def _comparison(
     names: tuple[str, str],
     rows: Sequence[tuple[RunFolder, VerdictRecord]],
     pairs: Mapping[str, ArmPairs],
-    anchors: Mapping[VerdictRecord, str],
+    anchors: Mapping[str, str],
     listed: int,
 ) -> TimedComparison:
     seen = [(run, row, pair) for run, row in rows if (pair := arms_of(pairs[run.run_id], row)) and pair.candidate.ratio]
@@ -100,9 +100,7 @@ def _comparison(
     )
 
 
-def _cell(
-    run: RunFolder, row: VerdictRecord, pair: ArmPair, drawn: Axis, anchors: Mapping[VerdictRecord, str]
-) -> TimedCell:
+def _cell(run: RunFolder, row: VerdictRecord, pair: ArmPair, drawn: Axis, anchors: Mapping[str, str]) -> TimedCell:
     arm = pair.candidate
     ratio = arm.ratio or 1.0
     return TimedCell(
@@ -112,7 +110,7 @@ def _cell(
         target=row.target,
         look=LOOKS[row.verdict],
         word=speed_titles().get(row.reason_code, phrase(row.reason_code)),
-        anchor=anchors.get(row, ""),
+        anchor=anchors.get(row.finding_id, ""),
         whisker=drawn.whisker(ratio, *_ends(row, arm)),
         ratio=times(ratio),
         figures={name: text for name, text in _figures(row, pair).items() if text},

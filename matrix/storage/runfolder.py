@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections import defaultdict
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from matrix.errors import StorageError, UsageError
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.judging.thresholds import Thresholds
 from matrix.records import ArmRecord, CellRecord, DimensionRecord, KernelRecord, RoundRecord, VerdictRecord
 from matrix.storage.artifacts import Artifacts
+from matrix.storage.rows import ByCell
 from matrix.storage.store import (
     SCHEMA_VERSION,
     arm_rows,
@@ -28,10 +28,9 @@ from matrix.storage.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-R = TypeVar("R", KernelRecord, DimensionRecord)
 COMPLETE = "complete"  # the state of a run that came to its end
 # Of run.json: what a value is and, of a list, what each entry has.
 _NEEDED: Mapping[str, tuple[type, frozenset[str]]] = {
@@ -88,20 +87,17 @@ class RunFolder:
         return ArmPairs(self.timings)
 
     @cached_property
-    def cells_by_id(self) -> Mapping[str, Mapping[str, CellRecord]]:
-        """By cell id, and by stage."""
-        found: dict[str, dict[str, CellRecord]] = defaultdict(dict)
-        for cell in self.cells:
-            found[cell.cell_id][cell.stage] = cell
-        return found
+    def cells_by_id(self) -> Mapping[str, Sequence[CellRecord]]:
+        """A record for each stage."""
+        return ByCell(self.cells)
 
     @cached_property
     def kernels_by_cell(self) -> Mapping[str, Sequence[KernelRecord]]:
-        return _by_cell(self.kernels)
+        return ByCell(self.kernels)
 
     @cached_property
     def dimensions_by_cell(self) -> Mapping[str, Sequence[DimensionRecord]]:
-        return _by_cell(self.dimensions)
+        return ByCell(self.dimensions)
 
     def rounds(self, cells: Collection[str] | None = None) -> list[RoundRecord]:
         """The raw samples of these cell ids, read anew at each call: only for who draws them."""
@@ -120,13 +116,6 @@ def shortfall(meta: Mapping[str, Any]) -> str:
     state = str(meta.get("state", COMPLETE))
     error = f": {meta['error']}" if meta.get("error") else ""
     return "" if state == COMPLETE else f"the run did not come to its end, it is {state}{error}"
-
-
-def _by_cell(records: Iterable[R]) -> dict[str, list[R]]:
-    found: dict[str, list[R]] = defaultdict(list)
-    for record in records:
-        found[record.cell_id].append(record)
-    return found
 
 
 def load(path: Path, *, judged: bool = True) -> RunFolder:
