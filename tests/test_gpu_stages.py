@@ -19,7 +19,7 @@ from matrix.errors import ExitCode, StorageError
 from matrix.model import Stage
 from matrix.running.plan import Request
 from matrix.running.progress import Board
-from matrix.running.run import Run
+from matrix.running.run import Finished, Run
 from matrix.settings import config
 from matrix.storage.runs import Home
 from matrix.storage.seal import faults, read_seal
@@ -75,18 +75,35 @@ def run(root: Path, monkeypatch: pytest.MonkeyPatch, gpus: int = 1) -> Run:
     )
 
 
-@pytest.fixture
-def folder(workshop: Workshop, tmp_path: Path) -> Path:
+def laid_out(workshop: Workshop, root: Path) -> Path:
     for name in PAIR:
         workshop.environment(name)
-    (tmp_path / ".matrix").mkdir()
-    (tmp_path / ".matrix" / "environments").symlink_to(workshop.root / ".matrix" / "environments")
-    (tmp_path / "cases.py").write_text(CASES)
-    return tmp_path
+    (root / ".matrix").mkdir()
+    (root / ".matrix" / "environments").symlink_to(workshop.root / ".matrix" / "environments")
+    (root / "cases.py").write_text(CASES)
+    return root
 
 
-def test_what_is_right_is_timed_and_every_row_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished = run(folder, monkeypatch).execute()
+@pytest.fixture
+def folder(workshop: Workshop, tmp_path: Path) -> Path:
+    return laid_out(workshop, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def two_runs(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Finished]:
+    """A run that takes up an interrupted one, and the next, which measures all of it."""
+    root = laid_out(workshop, tmp_path_factory.mktemp("resumed"))
+    with pytest.MonkeyPatch.context() as patch:
+        first = run(root, patch)
+        patch.setattr(Run, "_conclude", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            first.execute()
+    with pytest.MonkeyPatch.context() as patch:
+        return run(root, patch).execute(), run(root, patch).execute()
+
+
+def test_what_is_right_is_timed_and_every_row_is_written(two_runs: tuple[Finished, Finished]) -> None:
+    _, finished = two_runs
     cells = pd.read_parquet(finished.folder / "cells.parquet")
     outcomes = cells.groupby(["case", "stage"]).outcome.unique().map(list)
     assert outcomes["right", "correctness"] == ["passed"]
@@ -118,20 +135,14 @@ def test_what_is_right_is_timed_and_every_row_is_written(folder: Path, monkeypat
 
 
 def test_an_interrupted_measurement_is_resumed_and_a_finished_one_is_repeated(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    two_runs: tuple[Finished, Finished],
 ) -> None:
-    first = run(folder, monkeypatch)
-    monkeypatch.setattr(Run, "_conclude", _interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        first.execute()
-    monkeypatch.undo()
-    second = run(folder, monkeypatch).execute()
+    second, third = two_runs
     cells = pd.read_parquet(second.folder / "cells.parquet")
     kept = cells[(cells.case == "right") & cells.stage.isin(["correctness", "timing"])]
     assert kept.cached.all()
     arms = pd.read_parquet(second.folder / "timings.parquet")
     assert set(arms.run_id) == {second.run_id}
-    third = run(folder, monkeypatch).execute()
     cells = pd.read_parquet(third.folder / "cells.parquet")
     assert not cells[cells.stage.isin(["correctness", "timing"])].cached.any()
 

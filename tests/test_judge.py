@@ -292,19 +292,28 @@ MIRROR = {Verdict.REGRESSED: {Verdict.IMPROVED}, Verdict.CODE_RISK: {Verdict.IMP
 MIRROR[Verdict.IMPROVED] = {Verdict.REGRESSED, Verdict.CODE_RISK}
 
 
-def _swapped(cells: Sequence[CellRecord], kernels: Sequence[KernelRecord] = ()) -> tuple[VerdictRecord, VerdictRecord]:
-    (there,) = judged(cells, kernels)
-    (back,) = judged(cells, kernels, baseline=CANDIDATE, candidates=[BASELINE])
-    return there, back
+def _swapped(
+    cells: Sequence[CellRecord], kernels: Sequence[KernelRecord] = ()
+) -> list[tuple[VerdictRecord, VerdictRecord]]:
+    """Every case's verdict from baseline to candidate, and from candidate to baseline."""
+    there, back = judged(cells, kernels), judged(cells, kernels, baseline=CANDIDATE, candidates=[BASELINE])
+    assert [row.case for row in there] == [row.case for row in back] == sorted({row.case for row in cells})
+    return list(zip(there, back, strict=True))
 
 
 def test_swapping_the_environments_mirrors_every_outcome() -> None:
-    for before in Outcome:
-        for after in Outcome:
-            there, back = _swapped([cell(BASELINE, before), cell(CANDIDATE, after)])
-            assert back.verdict in MIRROR.get(there.verdict, {there.verdict})
-            if there.verdict in MIRROR:
-                assert back.severity == -there.severity != 0
+    pairs = {f"{before} to {after}": (before, after) for before in Outcome for after in Outcome}
+    cells = [
+        cell(environment, outcome, case=name)
+        for name, outcomes in pairs.items()
+        for environment, outcome in zip((BASELINE, CANDIDATE), outcomes, strict=True)
+    ]
+    swapped = _swapped(cells)
+    assert len(swapped) == len(Outcome) ** 2
+    for there, back in swapped:
+        assert back.verdict in MIRROR.get(there.verdict, {there.verdict}), there.case
+        if there.verdict in MIRROR:
+            assert back.severity == -there.severity != 0, there.case
 
 
 @pytest.mark.parametrize(
@@ -321,7 +330,7 @@ def test_swapping_the_environments_mirrors_every_outcome() -> None:
 )
 def test_swapping_the_environments_mirrors_the_code(after: KernelFacts) -> None:
     kernels = [kernel(BASELINE), kernel(CANDIDATE, after)]
-    there, back = _swapped([cell(BASELINE), cell(CANDIDATE)], kernels)
+    ((there, back),) = _swapped([cell(BASELINE), cell(CANDIDATE)], kernels)
     pairs = {str(pair.worse): str(pair.better) for pair in PAIRS}
     assert back.verdict in MIRROR.get(there.verdict, {there.verdict})
     assert back.reason_code == pairs.get(there.reason_code, there.reason_code)
