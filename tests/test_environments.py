@@ -138,7 +138,7 @@ def test_the_lock_stays_when_the_index_moves_on(builder, pair, wheels):
 def test_requirements_of_cases_enter_the_lock_and_move_nothing_else(builder, pair, wheels):
     first = builder.build(pair)
     make_wheel(wheels, "numpy", "1.5")
-    more = builder.build(pair.requiring(["library"]))
+    more = builder.build(replace(pair, requires=(*pair.requires, "library")))
     assert versions(more) == versions(first) | {"library": "5.0", "helper": "1.0"}
     assert more.drift == ("helper 1.0 added", "library 5.0 added")
     # What is not wanted any more may have pinned others: it goes, and what it held back comes as in a new folder.

@@ -75,16 +75,12 @@ class Environment:
     def torch_version(self) -> str:
         return pinned_version(self.torch)
 
-    def requiring(self, requires: Iterable[str]) -> Environment:
-        """The same environment with the further requirements of cases."""
-        return replace(self, requires=tuple(dict.fromkeys([*self.requires, *requires])))
-
     def apart(self, requires: Sequence[str]) -> Environment:
-        """Likewise, as a variant: a library's own pins (an older NumPy, say) must not become everybody's."""
+        """With what cases require, as a variant: what a library pins (an older NumPy) must not become everybody's."""
         if not requires:
             return self
         digest = hashlib.sha256("\n".join(sorted(requires)).encode()).hexdigest()
-        return replace(self.requiring(requires), variant=digest[:8])
+        return replace(self, requires=tuple(dict.fromkeys([*self.requires, *requires])), variant=digest[:8])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
