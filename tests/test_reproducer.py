@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
-import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import Project, Workshop
+from reproducers import executed, shown
 
 from matrix.causes.draft import case_statement, uv_line
 from matrix.causes.excerpt import excerpt
@@ -27,24 +25,6 @@ from matrix.storage.runfolder import load
 
 SPILLS = "sm_80/regression_triton_5572:warps=4,k=256"
 ZERO = "regression_triton_11741a:n=256"
-# On the H200 of the sample 62 us on 3.5.1 and 194 us on 3.6.0.
-RECORDED = "sm_90/column_max_tma:rows=8192,cols=8192,dtype=fp16,block_m=16,block_n=128"
-
-
-def executed(workshop: Workshop, version: str, file: Path) -> tuple[int, dict[str, object]]:
-    """The reproducer in an environment, far from this package."""
-    built = workshop.environment(version)
-    done = subprocess.run(
-        [str(built.interpreter), "-P", str(file)], capture_output=True, text=True, check=False, env={}
-    )
-    first = done.stdout.splitlines()[0]
-    return done.returncode, json.loads(first.removeprefix("figures: "))
-
-
-def shown(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
-    """The plain figures that `repro` said to differ, good and bad side."""
-    found = (re.fullmatch(r"(\w+) +(\w+) +(\w+)", line) for line in done.stdout.splitlines())
-    return {each[1]: (each[2], each[3]) for each in found if each}
 
 
 def packages(file: Path) -> set[str]:
@@ -62,7 +42,7 @@ def test_a_kernel_that_spills_is_shown_by_its_stack(project: Project, workshop: 
     text = file.read_text(encoding="utf-8")
     assert "--with triton==3.2.0 --with torch==2.6.0" in text and "--with triton==3.4.0 --with torch==2.8.0" in text
     # Each side ended with its own exit status before the file was written.
-    assert shown(done)["registers"] == ("40", "255") and shown(done)["stack_bytes"] == ("0", "16")
+    assert shown(done.stdout)["registers"] == ("40", "255") and shown(done.stdout)["stack_bytes"] == ("0", "16")
     assert executed(workshop, "3.5.1", file)[0] == 0  # repaired there
     assert not (project.root / ".matrix" / "runs" / "latest").exists()  # a question is not the latest run
 
@@ -72,17 +52,7 @@ def test_values_are_shown_by_the_interpreter(project: Project, workshop: Worksho
     assert done.returncode == ExitCode.CLEAN, done.stderr
     code, bad = executed(workshop, "3.8.0", project.root / "zero.py")
     assert code == 1 and bad["outcome"] == "wrong"
-    assert shown(done)["outcome"] == ("passed", "wrong")
-
-
-def test_a_recorded_slow_down_shows_here_by_its_code(project: Project, workshop: Workshop) -> None:
-    done = project.matrix("repro", RECORDED, "--sample", "--good", "3.5.1", "--bad", "3.6.0", "-o", "tma.py", "-q")
-    assert done.returncode == ExitCode.CLEAN, done.stderr
-    text = (project.root / "tma.py").read_text(encoding="utf-8")
-    assert "The time itself was taken in run" in text and "no GPU of sm_90" in text
-    code, bad = executed(workshop, "3.6.0", project.root / "tma.py")
-    before, after = map(int, shown(done)["shuffles"])
-    assert code == 1 and bad["shuffles"] == after == before + 16
+    assert shown(done.stdout)["outcome"] == ("passed", "wrong")
 
 
 def test_an_import_that_fails_is_shown_by_its_message(project: Project, workshop: Workshop) -> None:
