@@ -43,6 +43,8 @@ def column_max_pointer_kernel(
 
 
 def column_max_tma(x, *, block_m, block_n):
+    if x.stride(0) * x.element_size() % 16:
+        raise ValueError("a descriptor's rows begin at multiples of 16 bytes")
     # The descriptor is made on the device, in memory that Triton asks for here.
     triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device=x.device))
     return launch(column_max_tma_kernel, x, block_m, block_n)

@@ -27,6 +27,8 @@ def rope_kernel(x_ptr, cos_ptr, sin_ptr, out_ptr, heads, half, HEADS: tl.constex
 
 def rope(x, cos, sin):
     tokens, heads, dim = x.shape
+    if dim % 2:
+        raise ValueError(f"{dim} elements are no pairs")
     out = torch.empty_like(x)
     blocks = {"HEADS": triton.next_power_of_2(heads), "HALF": triton.next_power_of_2(dim // 2)}
     rope_kernel[(tokens,)](x, cos, sin, out, heads, dim // 2, **blocks)
