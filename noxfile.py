@@ -155,5 +155,6 @@ def tests(session: nox.Session) -> None:
     # lies in its virtual environment, where Ray's workers refuse to start.
     workshop = os.environ.get("MATRIX_TEST_WORKSHOP") or str(HERE / ".nox" / "workshop")
     # In the order of tests/conftest.py: xdist would begin with the files of most tests, which are quick ones.
-    processes = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+    # Three, where two cores are reckoned with: tests wait for servers, time limits and disks as well.
+    processes = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
     session.run("python", "-P", "-m", "pytest", *processes, *session.posargs, env={"MATRIX_TEST_WORKSHOP": workshop})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -40,13 +41,16 @@ class Server:
                     status = int(answers.readline())
                 except TimeoutError:
                     os.kill(pid, signal.SIGKILL)
+                    self.close()
+                    server.cache_clear()
                     raise
-                finally:
-                    self._channel.settimeout(None)
+                self._channel.settimeout(None)
             texts = [_text(file) for file in (out, err)]
         return subprocess.CompletedProcess(["triton-matrix", *arguments], status, *texts)
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):  # it has gone already
+            self._channel.shutdown(socket.SHUT_RDWR)
         self._channel.close()
         self._process.wait()
 

@@ -7,6 +7,7 @@ process id and, at its end, the exit status.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -30,7 +31,9 @@ def serve(channel: socket.socket) -> bool:
         for descriptor in descriptors:
             os.close(descriptor)
         channel.sendall(f"{pid}\n".encode())
-        channel.sendall(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(BrokenPipeError):  # nobody waited so long
+            channel.sendall(f"{status}\n".encode())
 
 
 def become(request: dict, descriptors: list[int]) -> None:
