@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ RING_0 = {"matrix", "matrix.baton", "matrix.case", "matrix.errors", "matrix.load
 OUTSIDE_OF_RING_1 = {"numpy", "torch", "triton"}
 
 
+@functools.cache
 def modules() -> dict[str, Path]:
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
