@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Number = int | float
 
 _BIG_RATIO = 1.5
+_SMALL_RATIO = 1 / _BIG_RATIO
 # Named, because in source they look like a hyphen and a letter.
 NOTHING = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -97,7 +98,7 @@ def change(before: Number | None, after: Number | None) -> str:
     if not after:
         return "gone"
     ratio = after / before
-    if ratio >= _BIG_RATIO or ratio <= 1 / _BIG_RATIO:
+    if ratio >= _BIG_RATIO or ratio <= _SMALL_RATIO:
         return f"{TIMES}{ratio:.3g}"
     return f"{(ratio - 1) * 100:+.1f} %"
 
@@ -106,7 +107,7 @@ def times(ratio: float | None) -> str:
     """A ratio of times as a person would say it: ``+3.1 %`` or, where it is large, times 3.13."""
     if ratio is None or not 1e-6 < ratio < 1e6:  # an interval without an end among them
         return "?"
-    if ratio >= _BIG_RATIO or ratio <= 1 / _BIG_RATIO:
+    if not _SMALL_RATIO < ratio < _BIG_RATIO:
         return f"{TIMES}{ratio:.2f}" if 0.1 <= ratio < 10 else f"{TIMES}{ratio:.3g}"
     percent = (ratio - 1) * 100
     if abs(percent) >= 0.95:

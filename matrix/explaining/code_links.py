@@ -33,6 +33,8 @@ def code_links(sides: Sides) -> Iterator[Link]:
 
 def _telling(pairs: Pairs) -> Pairs:
     """The kernels whose machine code differs; all of them where none does. What the others differ in had no effect."""
+    if len(pairs) < 2:
+        return pairs
     return [pair for pair in pairs if not identical(pair[0].facts, pair[1].facts)] or pairs
 
 

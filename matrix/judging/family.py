@@ -101,7 +101,9 @@ class Tested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The timed cells of one comparison as columns, NaN for what is not known; ``ratio`` is candidate over baseline."""
+    """The timed cells of one comparison as columns, NaN for what is not known; ``ratio`` is candidate over baseline.
+    ``noise`` is of the runs and GPUs that they were timed in, ``timed_in`` each cell's place among those.
+    """
 
     ratio: Floats
     standard_error: Floats
@@ -112,12 +114,17 @@ class Measured:
     alpha: Floats
     floor: Floats
     noise: Sequence[NoiseFloor | None]
+    timed_in: Ints
 
     @classmethod
     def of(cls, pairs: Sequence[ArmPair]) -> Measured:
         names = ("ratio", "standard_error", "cycles_ratio", "cycles_error", "blocks", "looks", "alpha")
         columns = {name: _column([getattr(pair.candidate, name) for pair in pairs]) for name in names}
-        return cls(**columns, floor=_column([pair.floor for pair in pairs]), noise=[pair.noise for pair in pairs])
+        noise = {id(pair.noise): pair.noise for pair in pairs}
+        place = {key: number for number, key in enumerate(noise)}
+        timed_in = np.array([place[id(pair.noise)] for pair in pairs], dtype=np.int64)
+        floor = _column([pair.floor for pair in pairs])
+        return cls(**columns, floor=floor, noise=[*noise.values()], timed_in=timed_in)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -196,10 +203,9 @@ class _Family:
         self._alpha, self._floor = cells.alpha, cells.floor
         self._allowed = np.maximum(math.log(thresholds.slower_ratio), 2 * self._floor)
         self._estimate = np.nan_to_num(_log(cells.ratio))
-        runs = {id(noise): noise for noise in cells.noise}
-        known = {key: process_noise(noise, thresholds.process_noise) for key, noise in runs.items()}
-        noise = [known[id(one)] for one in cells.noise]
-        self._process, own = _column([one.error for one in noise]), _column([one.freedom for one in noise])
+        noise = [process_noise(one, thresholds.process_noise) for one in cells.noise]
+        figures = ([one.error for one in noise], [one.freedom for one in noise])
+        self._process, own = (_column(each)[cells.timed_in] for each in figures)
         sampling = _error(cells.standard_error, cells.ratio, cells.blocks)
         self._error, self._freedom = _added(sampling, cells.blocks - 1, self._process, own)
         self._cycles = _log(cells.cycles_ratio)

@@ -101,10 +101,10 @@ class TimedColumns:
         return Timed(baseline=baseline, candidate=candidate, tests=tests, tested=tested)
 
     def _measured(self, rows: Ints) -> Measured:
-        noise = [self._noise[place] for place in self._instrument[rows].tolist()]
-        floor = np.array([known.p95 if known else 0.0 for known in noise], dtype=np.float64)
+        timed_in = self._instrument[rows]
+        floor = np.array([known.p95 if known else 0.0 for known in self._noise], dtype=np.float64)[timed_in]
         figures = {name: values[rows] for name, values in self._figures.items()}
-        return Measured(**figures, floor=floor, noise=noise)
+        return Measured(**figures, floor=floor, noise=self._noise, timed_in=timed_in)
 
     def launch_moved(self, timed: Timed, spots: Ints) -> Floats:
         """By how many microseconds of host time a launch of the two differ; NaN where it is not known."""

@@ -17,10 +17,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
+from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -265,9 +268,17 @@ def _records_if_there(kind: type[R], path: Path, schema: pa.Schema, cells: Colle
 def _records(kind: type[R], table: pa.Table, **given: Sequence[Any]) -> list[R]:
     """A record for each row. Equal texts and equal structures are one object in all records: there are millions."""
     fields = [field for field in dataclasses.fields(kind) if field.name not in given]  # type: ignore[arg-type]
-    columns = [*(_decoded(table.column(field.name), field) for field in fields), *given.values()]
-    names = (*(field.name for field in fields), *given)
-    return [kind(**dict(zip(names, row))) for row in zip(*columns, strict=True)]
+    return _filled(
+        kind, {field.name: _decoded(table.column(field.name), field) for field in fields} | given, len(table)
+    )
+
+
+def _filled(kind: type[R], columns: Mapping[str, Sequence[Any]], count: int) -> list[R]:
+    """Records with these values in their slots, a column at a time: their own constructor takes five times as long."""
+    made = list(map(object.__new__, itertools.repeat(kind, count)))
+    for name, values in columns.items():
+        deque(map(getattr(kind, name).__set__, made, values), maxlen=0)
+    return made
 
 
 def _decoded(column: pa.ChunkedArray, field: dataclasses.Field[Any]) -> list[Any]:
@@ -285,7 +296,8 @@ def _plain(column: pa.ChunkedArray) -> list[Any]:
     """As it is stored; equal texts are one object."""
     if pa.types.is_string(column.type):
         return _shared(column, str)
-    values: list[Any] = column.to_pylist()
+    quick = not column.null_count and pa.types.is_primitive(column.type)
+    values: list[Any] = column.to_numpy().tolist() if quick else column.to_pylist()
     return values
 
 
@@ -294,8 +306,9 @@ def _shared(column: pa.ChunkedArray, decode: Callable[[Any], Any]) -> list[Any]:
     encoded = column.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):  # of no chunk at all
         encoded = pa.concat_arrays(encoded.chunks) if encoded.num_chunks else pa.array([]).dictionary_encode()
-    values = [decode(value) for value in encoded.dictionary.to_pylist()]
-    return [None if index is None else values[index] for index in encoded.indices.to_pylist()]
+    values = np.fromiter([*map(decode, encoded.dictionary.to_pylist()), None], dtype=object)
+    found: list[Any] = values[encoded.indices.fill_null(-1).to_numpy()].tolist()
+    return found
 
 
 def _table(schema: pa.Schema, columns: Mapping[str, list[Any]]) -> pa.Table:
