@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def _names(row: VerdictRecord) -> tuple[str, ...]:
     return name, name.rsplit("/", 1)[-1], row.case
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def plain_params(params: str) -> str:
     """The params without the label that tells how kernels were tuned, or which configuration was compiled."""
     kept = [part for part in params.split(",") if not part.startswith(("tuning=", "config="))]

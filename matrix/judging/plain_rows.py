@@ -13,7 +13,7 @@ from matrix.judging.judge import Spot, verdict_row
 from matrix.storage.store import VERDICTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from matrix.judging.columns import Bools, Ints
     from matrix.judging.grid import Grid
@@ -42,18 +42,18 @@ def _table(told: Sequence[Told], grid: Grid, cell_ids: pa.Array) -> tuple[pa.Tab
     counts = [len(group.spots) for *_, group in told]
     spots = np.concatenate([group.spots for *_, group in told])
     owners: Ints = np.repeat([number for number, *_ in told], counts)
-    columns = _repeated(told, counts, grid)
+    columns = {name: pa.array(values, VERDICTS.field(name).type) for name, values in _own(told).items()}
     for name in _OF_THE_SPOT:
         columns[name] = pa.array([getattr(spot, name) for spot in grid.spots], pa.string()).take(pa.array(spots))
     columns["baseline_cell_id"] = cell_ids.take(pa.array(grid.cells[0, spots]))
     columns["candidate_cell_id"] = cell_ids.take(pa.array(grid.cells[owners, spots]))
-    columns |= {name: pa.array(values, VERDICTS.field(name).type) for name, values in _own(told).items()}
+    columns |= _repeated(told, counts, grid, without=columns)
     table = pa.Table.from_arrays([columns[name] for name in VERDICTS.names], schema=VERDICTS)
     return table, np.stack([owners, spots], axis=1)
 
 
-def _repeated(told: Sequence[Told], counts: Sequence[int], grid: Grid) -> dict[str, pa.Array]:
-    """Each group's row, as often as it has spots."""
+def _repeated(told: Sequence[Told], counts: Sequence[int], grid: Grid, without: Collection[str]) -> dict[str, pa.Array]:
+    """Each group's row, as often as it has spots, but for the columns that its spots have of their own."""
     rows = [
         verdict_row(
             place,
@@ -67,7 +67,7 @@ def _repeated(told: Sequence[Told], counts: Sequence[int], grid: Grid) -> dict[s
     ]
     places = pa.array(np.repeat(np.arange(len(rows)), counts))
     return {field.name: pa.array([getattr(row, field.name) for row in rows], field.type).take(places)
-            for field in VERDICTS}  # fmt: skip
+            for field in VERDICTS if field.name not in without}  # fmt: skip
 
 
 def _own(told: Sequence[Told]) -> dict[str, list[Any]]:
