@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -167,6 +168,15 @@ def test_a_hostile_name_is_text(browser, run):
         assert page.locator("script").count() == 1
         assert page.locator("a[href^='javascript']").count() == 0
     assert "<script>alert" not in text_of(run)
+
+
+def test_control_characters_are_shown_as_escapes(tmp_path):
+    run = load(run_folders.build(tmp_path / "run", hostile=False))
+    name = "\x1b[2J\x00\x9b<i>"
+    rows = [dataclasses.replace(row, case=f"{row.case}{name}", change=name) for row in run.verdicts]
+    page = report.render_runs([dataclasses.replace(run, verdicts=rows)])
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", page)
+    assert r"\x1b[2J\x00\x9b&lt;i&gt;" in page
 
 
 def test_paper_shows_evidence_and_leaves_controls_out(browser, run):

@@ -81,5 +81,7 @@ def test_improvements_of_3_8_0_show_as_clearly(sample: Path) -> None:
 
 def test_its_report_is_a_page(sample: Path) -> None:
     page = render([sample])
+    assert "left out of this run&#39;s folder" in page
+    assert "Errno" not in page and str(sample) not in page
     assert "NVIDIA H200" in page
     assert "column_max_tma: slower" in page

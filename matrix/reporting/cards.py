@@ -208,7 +208,8 @@ def _diff(run: RunFolder, kind: str, baseline: str, candidate: str) -> CodeDiff:
     try:
         return code_diff(kind, (baseline, candidate), (run.artifact(baseline), run.artifact(candidate)))
     except StorageError as error:
-        return CodeDiff(kind=kind, baseline_digest=baseline, candidate_digest=candidate, problem=str(error))
+        problem = str(error) if run.has_artifacts else "the code itself was left out of this run's folder"
+        return CodeDiff(kind=kind, baseline_digest=baseline, candidate_digest=candidate, problem=problem)
 
 
 def _rerun(group: Group) -> str:

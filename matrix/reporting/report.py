@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from matrix.storage.runfolder import RunFolder
 
 _NAME = "report.html"
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # but for tabs and line ends
 TREND_PAGE = 400  # series that a page of trends draws
 
 
@@ -155,6 +156,7 @@ def templates() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=visible,
     )
     environment.filters |= {
         "listing": wording.listing,
@@ -165,6 +167,15 @@ def templates() -> jinja2.Environment:
     }
     environment.globals |= {"looks": wording.LOOKS, "plural": wording.plural}
     return environment
+
+
+def visible(value: object) -> object:
+    """What a page shows, with control characters as their escapes: a browser shows nothing of them, or obeys them."""
+    return type(value)(_CONTROL.sub(_escape, value)) if isinstance(value, str) and _CONTROL.search(value) else value
+
+
+def _escape(control: re.Match[str]) -> str:
+    return f"\\x{ord(control[0]):02x}"
 
 
 def breakable(text: str) -> markupsafe.Markup:

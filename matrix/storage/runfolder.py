@@ -103,12 +103,21 @@ class RunFolder:
         """The raw samples of these cell ids, read anew at each call: only for who draws them."""
         return read_rounds(self.path, cells)
 
+    @property
+    def has_artifacts(self) -> bool:
+        """Whether the folder came with stored code: a run that was passed on may have left it out."""
+        return self._artifacts.is_dir()
+
     def artifact(self, digest: str) -> str:
         """The stored text whose bytes have this SHA-256.
 
         Raises :class:`StorageError` where it is not stored or damaged.
         """
-        return Artifacts(self.path / "artifacts").get(digest).decode("utf-8", errors="replace")
+        return Artifacts(self._artifacts).get(digest).decode("utf-8", errors="replace")
+
+    @property
+    def _artifacts(self) -> Path:
+        return self.path / "artifacts"
 
 
 def shortfall(meta: Mapping[str, Any]) -> str:
