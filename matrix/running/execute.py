@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matrix.model import CPU, Outcome, Stage
+from matrix.running.importable import importable
 from matrix.running.plan import CaseInfo, Collected, PlannedCell
 from matrix.running.pool import Lane, Pool, Result, Task
 from matrix.storage.artifacts import Artifacts
@@ -115,10 +116,11 @@ def collect(
     pairs = [(name, path) for name in homes for path in files if only is None or (name, path) in only]
     found: dict[tuple[str, Path], dict[str, Any]] = {}
     lanes: list[Lane] = []
+    keys = {name: (locks[name], importable(home.pythonpath)) for name, home in homes.items()}
     for environment, home in homes.items():
         lane = Lane(spec=home.spec("collect"), tasks=deque())
         for path in (path for name, path in pairs if name == environment):
-            known = _known_collection(bench.cache, locks[environment], path)
+            known = _known_collection(bench.cache, keys[environment], path)
             if known is not None:
                 found[environment, path] = known
                 tick()
@@ -131,25 +133,30 @@ def collect(
         found[result.spec.environment, path] = part
         # A failed import may be mended by something that is not in the file: look again next time.
         if part["outcome"] == Outcome.PASSED:
-            bench.cache.put(_collect_key(locks[result.spec.environment], path), part)
+            bench.cache.put(_collect_key(keys[result.spec.environment], path), part)
         tick()
     return [_collected(name, path, found[name, path]) for name, path in pairs]
 
 
-def known_collections(cache: Cache, environment: str, lock: str, files: Sequence[Path]) -> list[Collected]:
+def known_collections(
+    cache: Cache, environment: str, lock: str, pythonpath: Iterable[Path], files: Sequence[Path]
+) -> list[Collected]:
     """What is known of the case files in an environment without starting anything."""
-    found = ((path, _known_collection(cache, lock, path)) for path in files)
+    key = lock, importable(pythonpath)
+    found = ((path, _known_collection(cache, key, path)) for path in files)
     return [_collected(environment, path, part) for path, part in found if part is not None]
 
 
-def _known_collection(cache: Cache, lock: str, path: Path) -> dict[str, Any] | None:
-    part: dict[str, Any] | None = cache.get(_collect_key(lock, path))
+def _known_collection(cache: Cache, key: tuple[str, str], path: Path) -> dict[str, Any] | None:
+    part: dict[str, Any] | None = cache.get(_collect_key(key, path))
     return part if part is not None and _unchanged(part["files"]) else None
 
 
-def _collect_key(lock: str, path: Path) -> str:
+def _collect_key(key: tuple[str, str], path: Path) -> str:
+    """Of a case file by a lock and by what is :func:`importable` beside it."""
+    lock, beside = key
     digest = key_of({"path": str(path), "text": path.read_text(errors="replace")})
-    return key_of({"collect": digest, "lock": lock, "worker": worker_digest()})
+    return key_of({"collect": digest, "lock": lock, "importable": beside, "worker": worker_digest()})
 
 
 def _unchanged(files: Mapping[str, str]) -> bool:

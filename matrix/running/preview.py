@@ -37,7 +37,7 @@ def preview(request: Request, configuration: Configuration, home: Home) -> dict[
         if built is None:
             notes.append(f"{name}: to be built; its cells are known afterwards")
             continue
-        collected = known_collections(cache, name, built.digest, request.case_files)
+        collected = known_collections(cache, name, built.digest, configuration.pythonpath, request.case_files)
         unknown = len(request.case_files) - len(collected)
         if unknown:
             notes.append(f"{name}: {unknown} of {len(request.case_files)} case files not collected yet")

@@ -89,10 +89,25 @@ def _local_files(path: str, before: set[str]) -> set[str]:
 
 
 def _local_file(name: str) -> str:
-    """The source of a loaded module that is somebody's own; empty for any other."""
-    file = getattr(sys.modules.get(name), "__file__", None)
-    ours = name == "matrix" or name.startswith("matrix.")
-    return file if file and file.endswith(".py") and not file.startswith(_installed()) and not ours else ""
+    """The source of a module that is somebody's own, loaded or not yet; empty for any other."""
+    if name == "matrix" or name.startswith("matrix."):
+        return ""
+    file = getattr(sys.modules[name], "__file__", None) if name in sys.modules else _findable(name)
+    if not file or not file.endswith(".py") or file.startswith(_installed()):
+        return ""
+    return file if pathlib.Path(file).is_file() else ""  # torch makes modules that name no file there is
+
+
+def _findable(name: str) -> str:
+    """Where a module lies that is imported in a function's body, when it is called; empty where in no folder."""
+    relative = pathlib.Path(*name.split("."))
+    candidates = (
+        pathlib.Path(folder, each)
+        for folder in sys.path
+        if folder
+        for each in (relative / "__init__.py", relative.with_suffix(".py"))
+    )
+    return next((str(each) for each in candidates if each.is_file()), "")
 
 
 def _installed() -> tuple[str, ...]:
