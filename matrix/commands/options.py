@@ -39,18 +39,24 @@ class Given(click.ParamType):  # type: ignore[type-arg]  # generic in the newest
 
 
 class Globs(Commas):
-    """Comma-separated globs; a comma inside ``case:a=1,b=2`` belongs to the params and does not part them."""
+    """Comma-separated globs; a comma inside ``case:a=1,b=2`` or ``*a=1,b=2*`` belongs to the params, parting none."""
 
     name = "globs"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
         globs: list[str] = []
         for part in super().convert(value, param, ctx):
-            if globs and ":" in globs[-1] and "=" in part and ":" not in part:
+            if globs and _goes_on(globs[-1], part):
                 globs[-1] += f",{part}"
             else:
                 globs.append(part)
         return globs
+
+
+def _goes_on(glob: str, part: str) -> bool:
+    """Whether the part is a further param of the glob before it."""
+    in_params = "=" in part and ":" not in part
+    return in_params and (":" in glob or ("=" in glob and part[0] not in "*?["))
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only
