@@ -304,7 +304,8 @@ def test_kills_at_any_moment_change_no_result(
         wait_for(fresh_diary, moment, driver)
         driver = kill(kind, draw, cluster, driver)
     code, said = driver.end()
-    assert code == ExitCode.CLEAN, said
+    # While a host was lost and came back, the rest may have ended: then there was no run to go on with.
+    assert code == ExitCode.CLEAN or "came to its end" in said, said
     assert rows(waiting) == cells and rows(waiting, "verdicts") == verdicts
     ids = Counter((row["cell_id"], row["stage"]) for row in rows(waiting))
     assert set(ids.values()) == {1}
