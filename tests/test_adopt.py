@@ -71,6 +71,11 @@ def test_what_goes_wrong_is_one_clear_error(project: Project) -> None:
     assert done.returncode == ExitCode.USAGE
     assert "missing 3 required positional arguments" in done.stderr
     assert "say what it is called with: --arguments 'torch.randn(64, 64), 8'" in done.stderr
+    assert "(': '(' was never closed" in project.matrix("adopt", "ours:axpy", "--arguments", "f(").stderr
+    assert "b: an argument by its name" in project.matrix("adopt", "ours:axpy", "--arguments", "1, b=2").stderr
+    project.write("src/broken.py", "def f(:\n")
+    broken = project.matrix("adopt", "broken:f").stderr
+    assert "SyntaxError" in broken and "pythonpath" not in broken
     for wrong in ("torch.randn(64", "a=1", "1], [2", "x for x in ()"):
         done = project.matrix("adopt", "ours:axpy", "--arguments", wrong)
         assert done.returncode == ExitCode.USAGE and f"error: --arguments {wrong!r}: " in done.stderr

@@ -112,8 +112,12 @@ class Adoption:
 
 
 def _no_expressions(text: str) -> str:
-    """What is wrong with a list's content; empty where nothing is."""
+    """What is wrong with the text as positional arguments; empty where nothing is."""
     try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        if isinstance(call, ast.Call) and call.keywords:
+            named = ", ".join(keyword.arg or "**" for keyword in call.keywords)
+            return f"{named}: an argument by its name is not taken; a keyword-only one goes by its default"
         parsed = ast.parse(f"[{text}]", mode="eval").body
     except (SyntaxError, ValueError) as error:
         return getattr(error, "msg", str(error))
@@ -160,11 +164,13 @@ class _NoImportError(Exception):
 
 
 def _where_it_lies(module: str, said: str, project: Path) -> str:
-    """What to write where, if the module itself is what was not found, and is near."""
+    """What to write where, if the module itself is what was not found; nothing, where something else is wrong."""
     top = module.partition(".")[0]
+    if f"No module named {top!r}" not in said:
+        return ""
     for folder in (".", "src"):
         near = (project / folder / f"{top}.py").is_file() or (project / folder / top).is_dir()
-        if near and f"No module named {top!r}" in said:
+        if near:
             return f'write pythonpath = ["{folder}"] into {project / "matrix.toml"}: {top} lies there'
     return "matrix.toml's pythonpath says where to look"
 
