@@ -11,6 +11,7 @@ import types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import fake_host
 import numpy as np
 import pytest
 from worker_client import FAKE_GPU, Client
@@ -443,19 +444,10 @@ def test_a_worker_serves_an_arm(interpreter: Path, tmp_path: Path) -> None:
     """The requests and replies of the real worker; its fake GPU's figures mean nothing."""
     path = tmp_path / "case.py"
     path.write_text(ARM_CASE)
-    plan = TimingPlan(
-        rule=StoppingRule(looks=(2,)),
-        rounds_per_block=2,
-        places=2,
-        warm_rounds=1,
-        most_samples=10,
-        budget_us=1e12,
-        overhead_us=1e12,
-    )
     cell: dict[str, Any] = {"path": str(path), "case": "copy", "params": {"n": 64}}
     with Client(interpreter, "gpu", main=FAKE_GPU) as worker, Client(interpreter, "gpu", main=FAKE_GPU) as second:
         arms = [WorkerArm("one", worker.ask, **cell), WorkerArm("other", second.ask, **cell)]
-        record = measure(arms[0], [arms[1]], plan=plan)
+        record = measure(arms[0], [arms[1]], plan=fake_host.PLAN)
         assert worker("device")["name"] == "fake"
         with pytest.raises(ArmFailed, match="run_error"):
             WorkerArm("bad", worker.ask, path=str(path), case="raises", params={}).open(1, 0.5, shared=False)
@@ -466,7 +458,7 @@ def test_a_worker_serves_an_arm(interpreter: Path, tmp_path: Path) -> None:
     assert record.opened["one"].places == 2
     assert len(record.rounds) == 2 * 2 * 2 + 2
     assert all(len(r.samples_us) == 10 for r in record.rounds)
-    assert len(record.launch_us["other"]) == 2 * plan.overhead_calls
+    assert len(record.launch_us["other"]) == 2 * fake_host.PLAN.overhead_calls
 
 
 ARM_CASE = """

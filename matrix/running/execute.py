@@ -116,7 +116,9 @@ def collect(
     pairs = [(name, path) for name in homes for path in files if only is None or (name, path) in only]
     found: dict[tuple[str, Path], dict[str, Any]] = {}
     lanes: list[Lane] = []
-    keys = {name: (locks[name], importable(home.pythonpath)) for name, home in homes.items()}
+    # Homes have one pythonpath as a rule, and its folders may be large.
+    beside = {paths: importable(paths) for paths in {tuple(home.pythonpath) for home in homes.values()}}
+    keys = {name: (locks[name], beside[tuple(home.pythonpath)]) for name, home in homes.items()}
     for environment, home in homes.items():
         lane = Lane(spec=home.spec("collect"), tasks=deque())
         for path in (path for name, path in pairs if name == environment):
@@ -138,12 +140,9 @@ def collect(
     return [_collected(name, path, found[name, path]) for name, path in pairs]
 
 
-def known_collections(
-    cache: Cache, environment: str, lock: str, pythonpath: Iterable[Path], files: Sequence[Path]
-) -> list[Collected]:
-    """What is known of the case files in an environment without starting anything."""
-    key = lock, importable(pythonpath)
-    found = ((path, _known_collection(cache, key, path)) for path in files)
+def known_collections(cache: Cache, environment: str, lock: str, beside: str, files: Sequence[Path]) -> list[Collected]:
+    """What is known of the case files in an environment without starting anything; ``beside``: :func:`importable`."""
+    found = ((path, _known_collection(cache, (lock, beside), path)) for path in files)
     return [_collected(environment, path, part) for path, part in found if part is not None]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from matrix.model import Stage
 from matrix.provisioning.builds import Builder
 from matrix.running.execute import known_collections
+from matrix.running.importable import importable
 from matrix.running.plan import cells_of, not_run
 from matrix.storage.cache import Cache
 
@@ -29,6 +30,7 @@ def preview(request: Request, configuration: Configuration, home: Home) -> dict[
     environments: list[dict[str, str]] = []
     cells: list[PlannedCell] = []
     notes: deque[str] = deque()
+    beside = importable(configuration.pythonpath)
     for name in request.environments:
         environment = configuration.environment(name)
         built = builder.ready(environment)
@@ -37,7 +39,7 @@ def preview(request: Request, configuration: Configuration, home: Home) -> dict[
         if built is None:
             notes.append(f"{name}: to be built; its cells are known afterwards")
             continue
-        collected = known_collections(cache, name, built.digest, configuration.pythonpath, request.case_files)
+        collected = known_collections(cache, name, built.digest, beside, request.case_files)
         unknown = len(request.case_files) - len(collected)
         if unknown:
             notes.append(f"{name}: {unknown} of {len(request.case_files)} case files not collected yet")
