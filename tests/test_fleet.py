@@ -11,6 +11,7 @@ import os
 import pickle
 import random
 import signal
+import socket
 import sys
 import time
 from collections import Counter
@@ -163,6 +164,26 @@ def test_where_no_cluster_is_one_error_comes_at_once(address: str) -> None:
     with pytest.raises(UsageError, match=r"no Ray cluster at|is none of auto"), matrix.fleet.cluster.connected(address):
         pass
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("refusals", [2, 3])
+def test_a_head_too_busy_to_serve_a_client_is_asked_again(monkeypatch: pytest.MonkeyPatch, refusals: int) -> None:
+    """What Ray's client raises then (ray/util/client/worker.py): nothing real is that busy at will."""
+    ray = pytest.importorskip("ray")
+    left = iter(range(refusals))
+
+    def busy(**_told: object) -> None:
+        if next(left, None) is not None:
+            raise ConnectionAbortedError(
+                "Initialization failure from server:\nTraceback ...\nRuntimeError: Proxy failed"
+            )
+
+    monkeypatch.setattr(ray, "init", busy)
+    with socket.create_server(("127.0.0.1", 0)) as head, contextlib.ExitStack() as stack:
+        if refusals == 3:
+            stack.enter_context(pytest.raises(UsageError, match=r"served no client in 3 attempts: RuntimeError: Proxy"))
+        with matrix.fleet.cluster.connected(f"127.0.0.1:{head.getsockname()[1]}"):
+            assert next(left, None) is None
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _CLIENT = "ray://"
 _CONNECT_S = 5.0
 _RETRIES = 3  # Ray's, of a task whose worker or host was lost
+# Of a client's connection: the head starts a process for each, and that may die as it starts (grpc/grpc#43055) or be
+# late on a busy head (30 s, RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S there).
+_STARTS = 3
+_SERVED = "let the head's environment have GRPC_ENABLE_FORK_SUPPORT=false, or connect from a host of the cluster"
 _START = "start one with `ray start --head`, or name one: --address HOST:PORT"
 
 
@@ -142,6 +146,8 @@ def connected(address: str) -> Iterator[Cluster]:
 
     Raises :class:`UsageError` where Ray is not installed or there is no such cluster.
     """
+    # gRPC since 1.81 kills processes that are started beside a connection of it, before they run (grpc/grpc#43055).
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
         ray = import_module("ray")
     except ImportError as error:
@@ -151,7 +157,11 @@ def connected(address: str) -> Iterator[Cluster]:
     obeyed = signal.getsignal(signal.SIGTERM)  # Ray puts a handler of its own there
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what Ray will do anyway, without its warning
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="triton-matrix")
+        _join(ray, address)
+    except ConnectionAbortedError as error:
+        said = str(error).splitlines()[-1]  # a traceback, of the head's
+        message = f"the Ray cluster at {address} served no client in {_STARTS} attempts: {said}"
+        raise UsageError(message, hint=_SERVED) from error
     except (ConnectionError, ValueError, RuntimeError, OSError, ImportError) as error:
         raise UsageError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}", hint=_START) from error
     finally:
@@ -160,6 +170,17 @@ def connected(address: str) -> Iterator[Cluster]:
         yield _relayed(ray) if address.startswith(_CLIENT) else Cluster()
     finally:
         ray.shutdown()
+
+
+def _join(ray: Any, address: str) -> None:
+    for attempt in range(_STARTS):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="triton-matrix")
+        except ConnectionAbortedError:  # raised where the head answers and starts no process for this client
+            if attempt == _STARTS - 1:
+                raise
+        else:
+            return
 
 
 def _relayed(ray: Any) -> Cluster:
