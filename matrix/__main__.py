@@ -14,9 +14,7 @@ def main() -> None:
     try:
         code = command()
     except MatrixError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
+        print(error.told(), file=sys.stderr)  # noqa: T201
         code = error.exit_code
     except KeyboardInterrupt:
         print("interrupted: what was measured is kept; run again to resume", file=sys.stderr)  # noqa: T201

@@ -7,6 +7,10 @@ Each error names the value, where it came from and what to do (``hint``).
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class ExitCode(enum.IntEnum):
@@ -28,9 +32,26 @@ class MatrixError(Exception):
         super().__init__(message)
         self.hint = hint
 
+    def told(self) -> str:
+        """The error as a terminal shows it."""
+        return f"error: {self}\nhint: {self.hint}" if self.hint else f"error: {self}"
+
 
 class UsageError(MatrixError):
     """The command line asks for something that is not there."""
+
+
+class SeveralErrors(MatrixError):
+    """Mistakes that do not hang together, told at once, each with its own hint."""
+
+    def __init__(self, errors: Sequence[MatrixError]) -> None:
+        super().__init__("\n".join(map(str, errors)))
+        self.errors = tuple(errors)
+        self.exit_code = errors[0].exit_code
+
+    def told(self) -> str:
+        """All of them, in order."""
+        return "\n".join(error.told() for error in self.errors)
 
 
 class ConfigurationError(MatrixError):
@@ -61,3 +82,21 @@ class StorageError(MatrixError):
     """Results could not be written or read back."""
 
     exit_code = ExitCode.INCOMPLETE
+
+
+def all_of(*steps: Callable[[], Any]) -> tuple[Any, ...]:
+    """What steps that do not need one another return. Raises the error of one, or :class:`SeveralErrors`."""
+    results: list[Any] = []
+    errors: list[MatrixError] = []
+    for step in steps:
+        try:
+            results.append(step())
+        except SeveralErrors as several:
+            errors += several.errors
+        except MatrixError as error:
+            errors.append(error)
+    if len(errors) > 1:
+        raise SeveralErrors(errors)
+    if errors:
+        raise errors[0]
+    return tuple(results)

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from matrix.commands import options
 from matrix.commands.workplace import project_home, project_root
 from matrix.errors import UsageError
 from matrix.running.progress import Board
 from matrix.settings import config
 
 
-@click.command()
+@options.command()
 @click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
 def init(folder: Path) -> None:
     """Write a commented matrix.toml and a first case file into FOLDER, by default this one."""
@@ -22,7 +23,7 @@ def init(folder: Path) -> None:
         click.echo(path)
 
 
-@click.command()
+@options.command()
 @click.argument("function", metavar="MODULE:FUNCTION")
 @click.option(
     "--arguments", default="", metavar="EXPRESSIONS", help="What it is called with: 'torch.randn(64, 64), 8'."

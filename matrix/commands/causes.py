@@ -34,7 +34,7 @@ _questioned = options.together(
 )
 
 
-@click.command()
+@options.command()
 @_questioned
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="By default ./repro-<case>.py.")
 def repro(output: Path | None, **asked: Any) -> None:
@@ -56,7 +56,7 @@ def repro(output: Path | None, **asked: Any) -> None:
     click.echo(made.path)
 
 
-@click.command()
+@options.command()
 @_questioned
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def bisect(as_json: bool, **asked: Any) -> None:
@@ -75,7 +75,7 @@ def bisect(as_json: bool, **asked: Any) -> None:
     click.echo(text, nl=as_json)
 
 
-@click.command()
+@options.command()
 @_questioned
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="By default ./issue-<case>.md.")
 def issue(output: Path | None, **asked: Any) -> None:
@@ -99,7 +99,7 @@ def issue(output: Path | None, **asked: Any) -> None:
     click.echo(path)
 
 
-@click.command()
+@options.command()
 @click.option("--index", default="", metavar="URL", help="The index to ask; by default uv's.")
 @click.option(
     "--profile", type=options.ProfileName(), default="quick", show_default=True, help="What to run of a new pair."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from matrix.commands import options
 from matrix.commands.workplace import project_home, project_root
 from matrix.errors import ExitCode, UsageError
 from matrix.running.progress import Board, wants_colour
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from matrix.settings.config import Configuration
 
 
-@click.command()
+@options.command()
 @click.option("--gpu", "with_gpu", is_flag=True, help="Prove on each GPU that times measured there can be trusted.")
 @click.option("--gpu-index", "gpu_index", metavar="GPU", help="With --gpu: one GPU alone, by index or UUID.")
 @click.option("--environment", "name", metavar="ENV", help="With --gpu: measure in this environment, built if need be.")
@@ -61,7 +62,7 @@ def _examine_gpus(wanted: str | None, name: str | None, configuration: Configura
     return ExitCode.CLEAN if all(one.proof.fit for one in seen) else ExitCode.INCOMPLETE
 
 
-@click.command()
+@options.command()
 @click.argument("name")
 @click.option("--upgrade", is_flag=True, help="Resolve anew, and say what moved.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="A matrix.toml elsewhere.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@click.command()
+@options.command()
 @click.option(
     "--history",
     "history_at",
@@ -60,7 +60,7 @@ def trend(
     click.echo(path)
 
 
-@click.command()
+@options.command()
 @click.argument("sentence", required=False)
 @click.option("--cases", type=options.Globs(), multiple=True, metavar="GLOB,...", help="The cells that it is about.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")

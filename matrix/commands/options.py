@@ -9,9 +9,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+class Command(click.Command):
+    """A command that tells every wrong value at once; click would tell the first."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)  # click empties the list
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            raise click.UsageError("\n".join(self._wrong(ctx, given)), ctx) from error
+
+    def _wrong(self, ctx: click.Context, args: list[str]) -> Iterator[str]:
+        values, _, _ = self.make_parser(ctx).parse_args(args)
+        for param in self.get_params(ctx):
+            try:
+                param.handle_parse_result(ctx, values, [])
+            except click.BadParameter as error:
+                yield error.format_message()
+
+
+def command() -> Callable[[Callable[..., Any]], Command]:
+    """As ``click.command()``, of :class:`Command`."""
+    return click.command(cls=Command)
 
 
 class Commas(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click only

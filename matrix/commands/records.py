@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@click.command()
+@options.command()
 @click.argument("cell", type=options.Given())
 @click.option("--run", "run_dir", type=click.Path(path_type=Path), help="A run folder; by default the latest.")
 @click.option("--sample", is_flag=True, help="The run on a GPU that this package carries.")
@@ -48,7 +48,7 @@ def show(cell: str, run_dir: Path | None, sample: bool, code: str | None, memory
         click.echo(as_text(folder, found), nl=False)
 
 
-@click.command()
+@options.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--baseline", type=options.Given(), required=True, metavar="ENV", help="An environment id that the runs hold."
@@ -78,7 +78,7 @@ def compare(
     return int(code)
 
 
-@click.command()
+@options.command()
 @click.argument("runs", nargs=-1, type=options.Given())
 @click.option("--output", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Where to write the page.")
 @click.option("--sample", is_flag=True, help="The run on a GPU that this package carries: ./sample-report.html.")
@@ -119,7 +119,7 @@ def report(runs: Sequence[str], output: Path | None, sample: bool, signoff: bool
     return ExitCode.CLEAN
 
 
-@click.command()
+@options.command()
 @click.argument("run_dir", type=click.Path(path_type=Path))
 @click.option("--seal", "expected", type=options.Given(), metavar="SHA256", help="The seal as the signed page has it.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")

@@ -21,7 +21,7 @@ from matrix.commands.selection import (
     words,
 )
 from matrix.commands.workplace import gpu_host, project_home
-from matrix.errors import ExitCode, FleetError, UsageError
+from matrix.errors import ExitCode, FleetError, UsageError, all_of
 from matrix.model import Stage
 from matrix.running.progress import Board, wants_colour
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matrix.running.run import Run
 
 
-@click.command()
+@options.command()
 @options.selection
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Workers at a time; by default the cores.")
 @options.further
@@ -56,10 +56,13 @@ def run(
     if catalogue:
         return _run_catalogue(selection, Board(quiet=quiet or as_json), jobs, as_json=as_json)
     configuration, home, host = configuration_of(selection), project_home(), gpu_host()
-    request = request_of(configuration, selection, host.targets)
+    request, waivers, history = all_of(
+        lambda: request_of(configuration, selection, host.targets),
+        lambda: waivers_of(waiver_file),
+        lambda: history_of(history_at),
+    )
     configuration = with_requirements(configuration, request)
     profile = selection["profile"]
-    waivers = waivers_of(waiver_file)
     fuzz_seconds = _fuzz_seconds(fuzz, profile, request, lock_clocks)
     # All of pandas comes with it: what was mistyped is told before that.
     from matrix.running.run import Run, default_jobs
@@ -75,13 +78,13 @@ def run(
         lock_mhz=lock_clocks or 0,
         profile=profile,
         waivers=waivers,
-        history=history_of(history_at),
+        history=history,
         cross_ptxas=cross_ptxas,
     )
     return _executed(state, as_json=as_json, share=share)
 
 
-@click.command()
+@options.command()
 @click.option(
     "--address", default="auto", show_default=True, metavar="ADDRESS", help="auto, ray://HOST:PORT or HOST:PORT."
 )
@@ -119,7 +122,8 @@ def fleet(
     if configuration.wheels:
         hint = "declare it in matrix.toml, as an environment whose triton every host can fetch"
         raise UsageError(f"hosts have no {next(iter(configuration.wheels))}", hint=hint)
-    waivers, history, profile = waivers_of(waiver_file), history_of(history_at), selection["profile"]
+    waivers, history = all_of(lambda: waivers_of(waiver_file), lambda: history_of(history_at))
+    profile = selection["profile"]
     if Stage.COUNTERS in flat(selection["stages"]):
         hint = "leave them out of --stages; `triton-matrix run` on a host with the GPU reads them"
         raise UsageError("a fleet reads no counters: they need the very GPU that a cell was timed on", hint=hint)
@@ -149,7 +153,7 @@ def fleet(
             raise
 
 
-@click.command()
+@options.command()
 @options.selection
 @click.option("--json", "as_json", is_flag=True, help="As JSON on stdout.")
 def plan(as_json: bool, **selection: Any) -> None:

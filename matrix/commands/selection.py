@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.catalogue.suites import requirements_of, suite_files
 from matrix.commands.workplace import project_root
-from matrix.errors import UsageError
+from matrix.errors import UsageError, all_of
 from matrix.model import DEFAULT_TARGETS, Stage, Target
 from matrix.resources import catalogue_folder, kernels_folder, passes_folder, suites_folder
 from matrix.running.declared import narrowed
@@ -33,46 +33,55 @@ def request_of(
     configuration: Configuration, selection: dict[str, Any], gpus_of: Sequence[str], *, where: str = "here"
 ) -> Request:
     """The command line over the configuration. Raises :class:`UsageError` for what is not there."""
+    wanted = selection["profile"].targets if selection["profile"] else ()
+    asked = flat(selection["targets"]) or wanted or configuration.targets or tuple(map(str, DEFAULT_TARGETS))
     candidates = flat(selection["candidate"]) or list(configuration.candidates)
-    baseline = configuration.environment(selection["baseline"] or configuration.baseline).id
-    chosen = [each.id for each in configuration.select(candidates)]
+    baseline, chosen, targets, _, all_files = all_of(
+        lambda: configuration.environment(selection["baseline"] or configuration.baseline).id,
+        lambda: [each.id for each in configuration.select(candidates)],
+        lambda: words("target", asked, list(Target)),
+        lambda: words("stage", flat(selection["stages"]), list(Stage)),
+        lambda: _all_case_files(configuration, selection),
+    )
     if baseline in chosen and len(chosen) > 1:
         chosen.remove(baseline)
     if chosen == [baseline]:
         raise UsageError(f"baseline and candidate are both {baseline}", hint="name two environments")
-    cases = tuple(flat(selection["cases"]) or configuration.cases)
-    files, left_out = _case_files(configuration, selection, cases, (baseline, *chosen))
-    wanted = selection["profile"].targets if selection["profile"] else ()
-    asked = flat(selection["targets"]) or wanted or configuration.targets or tuple(map(str, DEFAULT_TARGETS))
-    targets = words("target", asked, list(Target))
     gpu_targets = tuple(target for target in targets if target in gpus_of)
+    cases = tuple(flat(selection["cases"]) or configuration.cases)
+    (files, left_out), stages = all_of(
+        lambda: narrowed(all_files, cases, (baseline, *chosen)) if cases else (all_files, ()),
+        lambda: _stages(configuration, selection, gpu=bool(gpu_targets), where=where),
+    )
     return Request(
         baseline=baseline,
         candidates=tuple(chosen),
         targets=targets,
         case_files=files,
         cases=cases,
-        stages=_stages(configuration, selection, gpu=bool(gpu_targets), where=where),
+        stages=stages,
         gpu_targets=gpu_targets,
         configs=selection["configs"],
         other_cases=left_out,
     )
 
 
-def _case_files(
-    configuration: Configuration, selection: dict[str, Any], cases: Sequence[str], environments: Sequence[str]
-) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The files that can hold what is asked for, and the cases of the others. Raises :class:`UsageError`."""
+def _all_case_files(configuration: Configuration, selection: dict[str, Any]) -> tuple[Path, ...]:
+    """The built-in files, those of the suites, and the user's. Raises :class:`UsageError`."""
     builtin = configuration.builtin and not selection["no_builtin"]
     suites = flat(selection["suite"])
     shipped = find_case_files([kernels_folder()]) if builtin and not suites else ()
+    cases = flat(selection["cases"]) or configuration.cases
     by_name_alone = [suites_folder(), *([] if cases else [catalogue_folder(), passes_folder()])]
     shipped = tuple(file for file in shipped if not any(map(file.is_relative_to, by_name_alone)))
-    shipped += suite_files(suites)
-    files = tuple(dict.fromkeys((*shipped, *find_case_files([*configuration.kernels, *selection["kernels"]]))))
+    others, own = all_of(
+        lambda: suite_files(suites),
+        lambda: find_case_files([*configuration.kernels, *selection["kernels"]]),
+    )
+    files = tuple(dict.fromkeys((*shipped, *others, *own)))
     if not files:
         raise UsageError("no case files to run", hint="name some with --kernels")
-    return narrowed(files, cases, environments) if cases else (files, ())
+    return files
 
 
 def _stages(configuration: Configuration, selection: dict[str, Any], *, gpu: bool, where: str) -> tuple[Stage, ...]:

@@ -302,7 +302,7 @@ class Run:
                 self.history.append(run)
                 write_copy(self.folder, self.history.recent(run))
             except StorageError as error:
-                self.board.say(f"error: {error}\nhint: {error.hint}")
+                self.board.say(error.told())
                 return False
         return True
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matrix.errors import ConfigurationError, UsageError
+from matrix.errors import ConfigurationError, UsageError, all_of
 from matrix.judging.thresholds import PRESETS, Thresholds, read_thresholds
 from matrix.model import Stage, Target, safe
 from matrix.resources import data_file
@@ -64,10 +65,13 @@ class Configuration:
         return (self.wheels.get(name) or find(self.environments, name, folder=Path.cwd())).apart(self.requires)
 
     def select(self, names: Iterable[str]) -> list[Environment]:
-        found = [[self.wheels[name]] if name in self.wheels else self._selected(name) for name in names]
+        """The environments of these names, each once. Raises :class:`MatrixError` with every name that means none."""
+        found = all_of(*(functools.partial(self._selected, name) for name in names))
         return list({each.id: each for some in found for each in some}.values())
 
     def _selected(self, name: str) -> list[Environment]:
+        if name in self.wheels:
+            return [self.wheels[name]]
         return select(self.environments, [name], folder=Path.cwd())
 
     def with_wheels(self, names: Iterable[str], *, folder: Path) -> Configuration:
