@@ -235,6 +235,13 @@ def test_plan_says_what_would_run_and_what_not(reduction: Project) -> None:
     assert {"timing", "interpret"} <= {row["what"] for row in plan["not_run"]}
 
 
+def test_of_an_environment_that_is_not_built_no_number_of_cells_is_told(project: Project) -> None:
+    plan = json.loads(project.matrix("plan", "--candidate", "triton3.9.0-torch2.14.0", "--json").stdout)
+    unbuilt = [row for row in plan["stages"] if row["environment"] == "triton3.9.0-torch2.14.0"]
+    assert {row["stage"]: row["cells"] for row in unbuilt} == {
+        "import": plan["case_files"], "compile": None, "interpret": None}  # fmt: skip
+
+
 def test_the_catalogue_runs_where_it_is_named(project: Project) -> None:
     everything = json.loads(project.matrix("plan", "--json").stdout)["case_files"]
     named = json.loads(project.matrix("plan", "--cases", "regression*", "--json").stdout)["case_files"]
