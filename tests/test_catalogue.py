@@ -84,7 +84,12 @@ def test_the_catalogue_chooses_its_own_releases(project: Project) -> None:
     done = project.matrix("run", "--catalogue", "--baseline", "3.8.0")
     assert done.returncode == ExitCode.USAGE
     assert "--catalogue brings its own baseline" in done.stderr
-    assert project.matrix("run", "--catalogue", "--cases", "nothing*").returncode == ExitCode.USAGE
+    done = project.matrix("run", "--catalogue", "--cases", "nothing*,triton_9703*,triton_9704_descriptor_reduction")
+    assert done.returncode == ExitCode.USAGE
+    assert "no row of the catalogue matches 'nothing*', 'triton_9704_descriptor_reduction'" in done.stderr
+    assert "did you mean triton_9703_descriptor_reduction" in done.stderr
+    done = project.matrix("run", "--catalogue", "--cases", "triton_9703*", "--stages", "import")
+    assert done.returncode == ExitCode.USAGE and "shows at compile, timing" in done.stderr
 
 
 def test_rows_go_by_file_and_stage() -> None:

@@ -19,7 +19,7 @@ from matrix.resources import catalogue_folder
 from matrix.running.execute import bench_for, collect, measure
 from matrix.running.facts import facts_of
 from matrix.running.host import this_host
-from matrix.running.plan import PlannedCell
+from matrix.running.plan import PlannedCell, near_names
 from matrix.running.recording import Clerk, fact_key
 from matrix.running.workers import homes_of, memory_share
 
@@ -56,16 +56,17 @@ class Wanted:
     environments: Sequence[str] = ()
 
     def rows(self, catalogue: Catalogue) -> list[Row]:
-        """Raises :class:`UsageError` where none matches."""
-        found = [
-            row
-            for row in catalogue.rows
-            if (not self.globs or any(fnmatchcase(row.name, glob) for glob in self.globs))
-            and (not self.stages or row.stage in self.stages)
-        ]
+        """Raises :class:`UsageError` for globs that match no row, and where the rest need none of the stages."""
+        names = {row.name for row in catalogue.rows}
+        if idle := [glob for glob in self.globs if not any(fnmatchcase(name, glob) for name in names)]:
+            near = near_names(idle, names)
+            hint = f"did you mean {', '.join(near)}?" if near else "rows go by their files' names: docs/catalogue.md"
+            raise UsageError(f"no row of the catalogue matches {', '.join(map(repr, idle))}", hint=hint)
+        named = [row for row in catalogue.rows if not self.globs or any(fnmatchcase(row.name, g) for g in self.globs)]
+        found = [row for row in named if not self.stages or row.stage in self.stages]
         if not found:
-            asked = ", ".join([*self.globs, *map(str, self.stages)])
-            raise UsageError(f"no row of the catalogue matches {asked}", hint="rows go by their files' names")
+            needed = ", ".join(dict.fromkeys(str(row.stage) for row in named))
+            raise UsageError("no such row shows at these stages", hint=f"what was chosen shows at {needed}")
         return found
 
 

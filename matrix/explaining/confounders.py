@@ -108,8 +108,15 @@ class Confounders:
             return "Nothing that is recorded differs between the environments: what moved is noise, or not recorded."
         said = "; ".join(self._of(cause) for cause in self.causes)
         if self.single:
-            return f"One thing differs: {said}. Causes can be told apart."
+            return f"One thing differs: {said}. {self._within}"
         return f"{len(self.causes)} things differ: {said}. Causes cannot be told apart by this comparison."
+
+    @property
+    def _within(self) -> str:
+        """What one cause leaves open: a Triton that carries another ptxas is two changes to whoever mends it."""
+        if self.causes == [Cause.TRITON] and any(each.name.startswith(Cause.PTXAS) for each in self.differences):
+            return "Causes can be told apart; Triton's compiler from the ptxas in it, by --same-ptx-other-ptxas."
+        return "Causes can be told apart."
 
     def _of(self, cause: Cause) -> str:
         own = [each for each in self.differences if each.cause is cause]
