@@ -80,3 +80,13 @@ def test_what_goes_wrong_is_one_clear_error(project: Project) -> None:
         done = project.matrix("adopt", "ours:axpy", "--arguments", wrong)
         assert done.returncode == ExitCode.USAGE and f"error: --arguments {wrong!r}: " in done.stderr
         assert "positional arguments as Python expressions" in done.stderr
+
+
+def test_of_a_kernel_that_does_not_compile_the_user_s_own_lines_are_shown(project: Project) -> None:
+    project.write("ours.py", OWN.replace("a * x +", "a * x.doubled() +"))
+    project.write("matrix.toml", 'pythonpath = ["."]\n')
+    done = project.matrix("adopt", "ours:axpy", *CALL)
+    assert done.returncode == ExitCode.USAGE and "ended with compile_error: CompilationError" in done.stderr
+    frames = [line for line in done.stderr.splitlines() if line.startswith('  File "')]
+    assert len(frames) == 1 and f'"{project.root / "ours.py"}", line 18, in axpy' in frames[0]
+    assert "a * x.doubled() +" in done.stderr

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from matrix.errors import UsageError
 from matrix.model import Outcome, Stage
+from matrix.resources import package_folder
 from matrix.running.execute import Bench, collect, measure
 from matrix.running.plan import Request, cells_of
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from matrix.running.workers import WorkerHome
 
 _EXAMPLE = "--arguments 'torch.randn(64, 64), 8', the positional arguments as Python expressions"
+_FRAME = re.compile(r'^  File "(?P<file>[^"]+)".*\n(?:    .*\n)*', re.MULTILINE)
+_INSTALLED = re.compile(r"/(site|dist)-packages/")
 TARGET = "sm_90"  # whose GPU the function may ask about
 _CALLED = """\
 import json
@@ -187,12 +190,21 @@ def _call(path: Path, home: WorkerHome, triton_version: str, scratch: Path) -> l
     planned = list(cells_of(name, triton_version, [collected], request))
     (measured,) = measure(bench, {name: home}, {name: ""}, planned, lambda: None)
     if failed := [part for part in measured.parts if part["outcome"] != Outcome.PASSED]:
-        said = failed[0]["reason"]
-        hint = (
-            f"say what it is called with: {_EXAMPLE}" if "required positional argument" in said else failed[0]["detail"]
-        )
+        said, where = failed[0]["reason"], _own_frames(failed[0]["detail"], path.parent)
+        hint = f"say what it is called with: {_EXAMPLE}" if "required positional argument" in said else where
         raise UsageError(f"the call ended with {failed[0]['outcome']}: {said}", hint=hint)
     return [kernel for part in measured.parts for kernel in part["kernels"]]
+
+
+def _own_frames(traceback: str, called: Path) -> str:
+    """The traceback without the frames of ours, of what is installed, and of the file that calls the function."""
+    passed_over = (str(package_folder()), str(called))
+
+    def kept(frame: re.Match[str]) -> str:
+        file = frame["file"]
+        return "" if _INSTALLED.search(file) or file.startswith(passed_over) else frame[0]
+
+    return _FRAME.sub(kept, traceback)
 
 
 def _launch(kernel: Mapping[str, Any]) -> list[str]:
