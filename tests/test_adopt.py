@@ -88,5 +88,5 @@ def test_of_a_kernel_that_does_not_compile_the_user_s_own_lines_are_shown(projec
     done = project.matrix("adopt", "ours:axpy", *CALL)
     assert done.returncode == ExitCode.USAGE and "ended with compile_error: CompilationError" in done.stderr
     frames = [line for line in done.stderr.splitlines() if line.startswith('  File "')]
-    assert len(frames) == 1 and f'"{project.root / "ours.py"}", line 18, in axpy' in frames[0]
+    assert len(frames) == 1 and f'"{project.root / "ours.py"}", line 17, in axpy' in frames[0]
     assert "a * x.doubled() +" in done.stderr
