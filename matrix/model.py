@@ -7,12 +7,13 @@ which is why the closed sets are ``str`` enums and not ``enum.StrEnum``.
 from __future__ import annotations
 
 import enum
+import fnmatch
 import re
 from dataclasses import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     ParamValue = str | int | float | bool
 
@@ -128,6 +129,13 @@ def format_value(value: ParamValue) -> str:
 def safe(text: str) -> str:
     """Text with every character that a cell id may not hold replaced by ``-``."""
     return _SAFE.sub("-", text)
+
+
+def selects(globs: Iterable[str], cell_id: str, case: str) -> bool:
+    """Whether a glob matches a name of the cell: ``case``, ``case:params``, ``target/case:params``, its whole id."""
+    place = cell_id.partition("/")[2]
+    names = dict.fromkeys((case, place.partition("/")[2], place, cell_id))
+    return any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

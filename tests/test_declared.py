@@ -59,7 +59,7 @@ def test_no_glob_that_selects_a_cell_passes_its_case_by() -> None:
     globs = ["*", "ab", "*ab*", "e1*", "*/sm_90/abc:*", "cpu/ab"]
     for _ in range(3000):
         cell = draw.choice(CELLS)
-        text = list(draw.choice((cell.case, cell.point, cell.id)))
+        text = list(draw.choice((cell.case, cell.point, f"{cell.target}/{cell.point}", cell.id)))
         for _ in range(draw.randint(0, 3)):
             at = draw.randrange(len(text) + 1)
             text[at : at + draw.randint(0, 3)] = draw.choice(("*", "?", "[ab]", "[!x]", "[", "a", ""))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from matrix.errors import UsageError
 from matrix.judging.changes import Direction, decode
 from matrix.judging.findings import REGRESSIONS
-from matrix.model import Stage
+from matrix.model import Stage, selects
 from matrix.records import Verdict
 from matrix.resources import kernels_folder
 from matrix.settings.environments import releases
@@ -63,8 +62,8 @@ class RedCell:
 def matches(row: VerdictRecord, cell: str) -> bool:
     """Whether ``cell`` (an id, its end, or a glob) names the row's cell in either environment, or in none."""
     place = f"{row.target}/{row.case}:{row.params}".removesuffix(":").removeprefix("/")
-    names = [n for n in (row.candidate_cell_id, row.baseline_cell_id, place, place.rpartition("/")[2], row.case) if n]
-    return any(fnmatch.fnmatchcase(name, cell) or name.endswith(f"/{cell}") for name in names)
+    ids = [name for name in (row.candidate_cell_id, row.baseline_cell_id, f"{row.candidate}/{place}") if name]
+    return any(name.endswith(f"/{cell}") or selects((cell,), name, row.case) for name in ids)
 
 
 def is_worse(row: VerdictRecord) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 from typing import TYPE_CHECKING
+
+from matrix.model import selects
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,15 +14,10 @@ if TYPE_CHECKING:
 
 
 def matches(row: VerdictRecord, globs: Sequence[str]) -> bool:
-    """Whether any glob matches the candidate's cell id, its last part or the case; no globs select all."""
-    return not globs or any(fnmatch.fnmatchcase(name, glob) for name in _names(row) for glob in globs)
-
-
-def _names(row: VerdictRecord) -> tuple[str, ...]:
-    """Also of a cell that has no record in the candidate."""
+    """Whether any glob selects the candidate's cell, be there a record of it or not; no globs select all."""
     point = f"{row.case}:{row.params}" if row.params else row.case
-    name = row.candidate_cell_id or f"{row.candidate}/{row.target}/{point}"
-    return name, name.rsplit("/", 1)[-1], row.case
+    cell_id = row.candidate_cell_id or f"{row.candidate}/{row.target}/{point}"
+    return not globs or selects(globs, cell_id, row.case)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import datetime as dt
-import fnmatch
 import functools
 import io
 from collections import defaultdict
@@ -28,7 +27,7 @@ from matrix.errors import StorageError, UsageError
 from matrix.gpus.rounds import BIMODAL
 from matrix.judging.arm_pairs import ArmPairs
 from matrix.memory.cost import estimate_us
-from matrix.model import Stage
+from matrix.model import Stage, selects
 from matrix.reporting.timed_cells import arms_of
 from matrix.storage.addresses import public, reach
 from matrix.storage.atomic import write_atomically
@@ -217,7 +216,7 @@ def _require_ours(files: Sequence[_File]) -> None:
 
 
 def selected(table: pa.Table, globs: Sequence[str]) -> pa.Table:
-    """The rows of these cells; no globs select all. A glob takes a case, ``case:params`` or a whole cell id.
+    """The rows of these cells; no globs select all. By :func:`matrix.model.selects`.
 
     Raises :class:`UsageError` where there are none.
     """
@@ -237,7 +236,7 @@ def selected(table: pa.Table, globs: Sequence[str]) -> pa.Table:
 @functools.lru_cache(maxsize=100_000)
 def _is_selected(candidate: str, target: str, case: str, params: str, globs: tuple[str, ...]) -> bool:
     point = f"{case}:{params}" if params else case
-    return any(fnmatch.fnmatchcase(n, glob) for n in (case, point, f"{candidate}/{target}/{point}") for glob in globs)
+    return selects(globs, f"{candidate}/{target}/{point}", case)
 
 
 def write_copy(folder: Path, table: pa.Table) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 from typing import TYPE_CHECKING, Any
 
 from matrix.errors import UsageError
 from matrix.explaining import confounders
 from matrix.explaining.chains import as_dict, chains_of
+from matrix.model import selects
 from matrix.running.plan import near_names
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def matching(folder: RunFolder, glob: str) -> list[CellRecord]:
-    """The cell rows whose id, point or case matches, or whose id ends in the text given.
+    """The cell rows that the glob selects, or whose id ends in the text given.
 
     Raises :class:`UsageError` for none.
     """
-    found = [row for row in folder.cells if _matches(row, glob)]
+    found = [row for row in folder.cells if row.cell_id.endswith(glob) or selects((glob,), row.cell_id, row.case)]
     if not found:
         near = sorted({row.cell_id for row in folder.cells if row.case in glob})[:5]
         alike = near_names([glob], {row.case for row in folder.cells})
@@ -33,12 +33,6 @@ def matching(folder: RunFolder, glob: str) -> list[CellRecord]:
         hint = f"cells of that case: {'; '.join(near)}" if near else hint
         raise UsageError(f"no cell of run {folder.run_id} matches {glob!r}", hint=hint)
     return found
-
-
-def _matches(row: CellRecord, glob: str) -> bool:
-    # Also as other commands name a cell: without its environment.
-    names = (row.cell_id, row.cell_id.partition("/")[2], row.cell_id.rsplit("/", 1)[-1], row.case)
-    return row.cell_id.endswith(glob) or any(fnmatch.fnmatchcase(name, glob) for name in names)
 
 
 def kernels_of(folder: RunFolder, cells: Iterable[CellRecord]) -> list[KernelRecord]:

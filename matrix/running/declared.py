@@ -10,7 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from matrix.model import safe
+from matrix.model import CPU, Target, safe
 from matrix.running.plan import unmatched_error
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _OPAQUE = frozenset(("__class__", "__import__", "eval", "exec", "globals", "seta
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
 # In the shape of an id: any target, any params. What separates an id's parts is in neither.
 _PART = "\0"
+_TARGETS = tuple(f"{target}/" for target in (CPU, *Target))
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -103,7 +104,7 @@ def _meet(glob: str, name: str, environments: Sequence[str]) -> bool:
     if not _WILD.search(glob):
         return name in {text.partition(":")[0] for text in (glob, glob.split("/", 2)[-1])}
     plain = _SET.sub("?", glob)
-    befores = ("", *(f"{safe(each)}/{_PART}/" for each in environments))
+    befores = ("", *_TARGETS, *(f"{safe(each)}/{_PART}/" for each in environments))
     return any(_overlap(plain, f"{before}{name}{after}") for before in befores for after in ("", f":{_PART}"))
 
 

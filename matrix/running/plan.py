@@ -6,7 +6,6 @@ Pure but for looking for files: nothing here starts a process.
 from __future__ import annotations
 
 import difflib
-import fnmatch
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -16,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from matrix.errors import UsageError
 from matrix.gpus.fuzz import FUZZ, replayed
-from matrix.model import CPU, Cell, Outcome, Stage, format_params, safe
+from matrix.model import CPU, Cell, Outcome, Stage, format_params, safe, selects
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -299,9 +298,8 @@ def _satisfies(version: str, specifier: str) -> bool:
 
 
 def selected(cell: Cell, globs: Sequence[str]) -> bool:
-    """Whether any glob matches the case name, ``case:params`` or the whole cell id; no globs select all."""
-    names = (cell.case, cell.point, cell.id)
-    return not globs or any(fnmatch.fnmatchcase(name, glob) for glob in globs for name in names)
+    """Whether any glob selects the cell; no globs select all."""
+    return not globs or selects(globs, cell.id, cell.case)
 
 
 def selected_cases(collected: Iterable[Collected], request: Request) -> tuple[set[str], list[str]]:
