@@ -62,6 +62,8 @@ def test_a_worse_kind_is_always_the_graver_one() -> None:
         ("crash", "crash", "equal", "failing_in_both"),
         ("import_error", "import_error", "incomplete", "import_error"),
         ("case_error", "case_error", "incomplete", "case_error"),
+        ("compile_error", "case_error", "incomplete", "compile_error_to_case_error"),
+        ("case_error", "wrong", "incomplete", "case_error_to_wrong"),
         ("unsupported", "unsupported", "unsupported", "unsupported"),
         ("does_not_fit", "does_not_fit", "unsupported", "does_not_fit"),
         ("refused", "refused", "unsupported", "refused"),
@@ -97,7 +99,8 @@ def test_a_pass_is_never_made_of_ignorance() -> None:
     for baseline, candidate in EVERY_PAIR:
         verdict = compare(baseline, candidate).verdict
         unjudged = any(meaning(side).kind is Kind.UNJUDGED for side in (baseline, candidate))
-        untested = baseline is candidate and candidate in (Outcome.CASE_ERROR, Outcome.IMPORT_ERROR)
+        broken = Outcome.CASE_ERROR in (baseline, candidate) and Outcome.PASSED not in (baseline, candidate)
+        untested = broken or baseline is candidate is Outcome.IMPORT_ERROR
         assert (verdict is Verdict.INCOMPLETE) == (unjudged or untested)
 
 

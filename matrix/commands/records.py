@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +69,13 @@ def compare(
     """Judge recorded runs anew, with another baseline or other thresholds. Runs nothing."""
     from matrix.judging.compare import judge_again
     from matrix.reporting.summary import summary_text
+    from matrix.running.profiles import completed
+    from matrix.running.shards import require_untouched
 
+    for run_dir in runs:
+        require_untouched(run_dir)
     thresholds = config.load(project_root(), file=config_file).thresholds
-    folder, code = judge_again(runs, baseline, flat(candidate), thresholds, waivers_of(waiver_file))
+    folder, code = judge_again(runs, baseline, flat(candidate), thresholds, waivers_of(waiver_file), completed)
     if as_json:
         click.echo(json.dumps(judged_data(folder, int(code)), default=str))
     else:
@@ -87,14 +92,13 @@ def report(runs: Sequence[str], output: Path | None, sample: bool, signoff: bool
     """Render the report of a run, or of several side by side. Without RUNS: the latest.
 
     RUNS are folders or addresses (s3://bucket/prefix?region=...) of runs, or of places that hold some. Runs of several
-    hosts are laid into one matrix; what differs between the hosts is said, and the exit code is that of all together.
+    hosts are laid into one matrix; what differs between the hosts is said, and the exit code is that of all together:
+    of a place also where it holds one run alone. The page of a run's own folder again exits with 0.
 
     The page of one run goes into that run's folder; that of several, of a run at an address or of the
     sample into the folder where you are. --output names another file. The last line on stdout is where it went.
     """
     import tempfile
-
-    from matrix.reporting.report import write_report
 
     if sample and runs:
         raise UsageError("--sample is a run of its own", hint="name runs, or give --sample alone")
@@ -112,11 +116,15 @@ def report(runs: Sequence[str], output: Path | None, sample: bool, signoff: bool
             from matrix.reporting.signoff import write_signoff
 
             click.echo(write_signoff(folders[0], output))
-        elif len(folders) == 1 and output is None:
-            click.echo(write_report(folders[0]))
         else:
-            return _report_of(folders, output or Path("report.html"))
+            own = folders[0] / "report.html" if len(folders) == 1 else Path("report.html")
+            return _report_of(folders, output or own, judged=len(folders) > 1 or any(map(_is_place, runs)))
     return ExitCode.CLEAN
+
+
+def _is_place(address: str) -> bool:
+    """Whether it is an address, or a folder that is no run's own: where others leave what is to be judged together."""
+    return not (Path(address) / "run.json").is_file()
 
 
 @options.command()
@@ -132,9 +140,12 @@ def verify(run_dir: Path, expected: str | None, as_json: bool) -> int:
     from matrix.storage.runfolder import require_folder
     from matrix.storage.seal import faults, read_seal
 
+    seal = (expected or "").strip().lower()
+    if expected and not re.fullmatch("[0-9a-f]{64}", seal):
+        raise UsageError(f"--seal {expected!r} is no SHA-256", hint="the sign-off page has it: 64 hexadecimal digits")
     require_folder(run_dir)
     sealed = read_seal(run_dir)
-    found = faults(run_dir, sealed, expected=(expected or "").strip().lower())
+    found = faults(run_dir, sealed, expected=seal)
     if as_json:
         click.echo(json.dumps({"seal": sealed.digest, "files": len(sealed.files), "faults": rows(found)}))
     else:
@@ -157,19 +168,23 @@ def _run_folders(runs: Sequence[str], scratch: Path, *, sample: bool) -> list[Pa
     return folders
 
 
-def _report_of(folders: Sequence[Path], path: Path) -> int:
-    """The page of runs laid side by side; of several, with what is to be known of their hosts."""
+def _report_of(folders: Sequence[Path], path: Path, *, judged: bool) -> int:
+    """The page of runs laid side by side; of several, with what is to be known of their hosts. The exit code is theirs
+    together where they are to be ``judged``.
+    """
+    from matrix.judging.compare import garbage_uncollected
     from matrix.reporting.report import render_runs
     from matrix.running.shards import merged_exit, shards_of, shards_text
     from matrix.storage.atomic import write_atomically
     from matrix.storage.runfolder import load_all
 
-    loaded = load_all(folders)
-    write_atomically(path, render_runs(loaded).encode())
+    with garbage_uncollected():
+        loaded = load_all(folders)
+        write_atomically(path, render_runs(loaded).encode())
     if len(loaded) > 1:
         click.echo(shards_text(shards_of(loaded)), nl=False)
     click.echo(path)
-    return merged_exit(loaded) if len(loaded) > 1 else ExitCode.CLEAN
+    return merged_exit(loaded) if judged else ExitCode.CLEAN
 
 
 def judged_data(folder: Any, code: int) -> dict[str, Any]:

@@ -92,6 +92,7 @@ class Confounders:
     candidate: str
     differences: tuple[Difference, ...]
     runs: tuple[OneChange, ...]
+    stand_in: str = ""  # of a torch that was asked for and did not run
 
     @property
     def causes(self) -> list[Cause]:
@@ -103,7 +104,11 @@ class Confounders:
 
     @property
     def text(self) -> str:
-        """One sentence or two, without a name of the environments."""
+        """A few sentences, without a name of the environments."""
+        return f"{self._different} {self.stand_in}".rstrip()
+
+    @property
+    def _different(self) -> str:
         if not self.differences:
             return "Nothing that is recorded differs between the environments: what moved is noise, or not recorded."
         said = "; ".join(self._of(cause) for cause in self.causes)
@@ -129,7 +134,8 @@ def confounders(runs: Sequence[RunFolder], baseline: str, candidate: str) -> Con
     """Of one comparison in these runs."""
     found = tuple(differences(runs, baseline, candidate))
     offered = tuple(_one_change_runs(runs, baseline, candidate, found))
-    return Confounders(baseline=baseline, candidate=candidate, differences=found, runs=offered)
+    stand_in = _stand_in([_entry(runs, name) for name in (baseline, candidate)])
+    return Confounders(baseline=baseline, candidate=candidate, differences=found, runs=offered, stand_in=stand_in)
 
 
 def confounders_of(runs: Sequence[RunFolder]) -> list[Confounders]:
@@ -205,6 +211,16 @@ def _triton(entry: Mapping[str, Any]) -> str:
 
 def _torch(entry: Mapping[str, Any]) -> str:
     return str(entry.get("torch_build") or entry.get("torch") or "")
+
+
+def _stand_in(entries: Sequence[Mapping[str, Any]]) -> str:
+    """A host without a GPU takes torch's CPU build of one release in place of whatever was asked for."""
+    ran = [(str(entry.get("torch") or ""), _torch(entry)) for entry in entries if entry]
+    replaced = [(asked, built) for asked, built in ran if built.endswith("+cpu") and asked != built.partition("+")[0]]
+    if not replaced:
+        return ""
+    asked, built = (" and ".join(unique(names)) for names in zip(*replaced, strict=True))
+    return f"torch {asked} was not run: without a GPU torch {built} stands in for it."
 
 
 def _packages(entry: Mapping[str, Any]) -> dict[str, str]:

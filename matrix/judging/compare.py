@@ -19,12 +19,13 @@ from matrix.storage.rows import joined_rows
 from matrix.storage.runfolder import load_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from matrix.errors import ExitCode
     from matrix.judging.thresholds import Thresholds
     from matrix.judging.waivers import Waiver
+    from matrix.records import VerdictRecord
     from matrix.storage.runfolder import RunFolder
 
 
@@ -47,8 +48,11 @@ def judge_again(
     candidates: Sequence[str],
     thresholds: Thresholds,
     waivers: Sequence[Waiver] = (),
+    complete: Callable[..., Sequence[VerdictRecord]] | None = None,
 ) -> tuple[RunFolder, ExitCode]:
     """The runs as one, with new verdicts; of a cell that several hold, the newest run's counts.
+
+    ``complete`` adds what they lack: it takes the rows, the requests of the runs, and the names of what is compared.
 
     Raises :class:`UsageError` where an environment is in none of the runs.
     """
@@ -73,7 +77,11 @@ def judge_again(
         thresholds=thresholds,
         all_configurations=not any(run.meta["request"].get("configs") for run in runs),
     )
-    verdicts = waive(judged, waivers) if waivers else judged
+    verdicts: Sequence[VerdictRecord] = judged
+    if complete:
+        compared = {"run_id": runs[-1].run_id, "baseline": names[baseline], "candidates": candidate_ids}
+        verdicts = complete(judged, [run.meta["request"] for run in runs], **compared)
+    verdicts = waive(verdicts, waivers) if waivers else verdicts
     request = {**runs[-1].meta["request"], "baseline": names[baseline], "candidates": candidate_ids}
     meta = {**runs[-1].meta, "environments": list(known.values()), "request": request, **_whereabouts(runs, known)}
     merged = replace(

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from matrix.errors import ExitCode
 from matrix.judging.distrust import CALLED, NONE_QUIET, TESTED, Quiet, believed, contradictions, distrust
 from matrix.judging.findings import REGRESSIONS, findings
-from matrix.judging.outcomes import FAILING_IN_BOTH
+from matrix.judging.outcomes import fails_in_both
 from matrix.model import Stage
 from matrix.records import Verdict
 from matrix.storage.rows import Rows
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from matrix.records import VerdictRecord
 
 _UNDECIDED = frozenset((Verdict.INCOMPLETE, Verdict.UNEXPECTED_PASS))
+_NO_WORSE = frozenset((Verdict.EQUAL, Verdict.CHANGED, Verdict.IMPROVED))
 _NAMED = 3  # findings that fit one line
 
 
@@ -135,7 +136,7 @@ def _text(counts: Mapping[Verdict, int], rows: Sequence[VerdictRecord], found: S
     parts = [_headline(regressed)] if regressed else []
     gaps = counts.get(Verdict.INCOMPLETE, 0)
     parts.append(f"{len(rows) - gaps} of {_counted(len(rows), 'cell')} judged")
-    both = sum(row.reason_code == FAILING_IN_BOTH and row.verdict is Verdict.EQUAL for row in rows)
+    both = failing_in_both(rows)
     named = [
         (counts.get(Verdict.IMPROVED, 0), "improved"),
         (counts.get(Verdict.KNOWN, 0), "as expected"),
@@ -143,6 +144,11 @@ def _text(counts: Mapping[Verdict, int], rows: Sequence[VerdictRecord], found: S
         (sum(bool(row.waived) for row in rows), "waived"),
     ]
     return "; ".join([*parts, *(f"{count} {word}" for count, word in named if count)]) + "."
+
+
+def failing_in_both(rows: Sequence[VerdictRecord]) -> int:
+    """How many rows are of kernels that work in neither environment, and got no worse: nothing to rely on."""
+    return sum(row.verdict in _NO_WORSE and fails_in_both(row.reason_code) for row in rows)
 
 
 def _headline(regressed: Sequence[Finding]) -> str:

@@ -49,6 +49,7 @@ _TITLES = {
     "evidence_missing": "compiled, but its code was not recorded",
     "nothing_run": "nothing was run",
     "stage_not_judged": "a stage without a verdict, where every cell is wanted",
+    "nothing_judged": "nothing was built or run of what was asked for",
     "waiver_unused": "a waiver covers nothing that decides",
     "unexpected_pass": "passes, though it was expected to fail",
 }

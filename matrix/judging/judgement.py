@@ -86,8 +86,14 @@ def _is_unread(side: Side) -> bool:
 
 def _by_outcomes(baseline: Side, candidate: Side) -> Judgement:
     stage = _stage_of(baseline, candidate)
-    judgement = _compared(baseline.outcome, candidate.outcome, stage, _cause(baseline, candidate))
-    if judgement.changes[0].reason_code == outcomes.FAILING_IN_BOTH and stage == Stage.IMPORT:
+    better = outcomes.compare(baseline.outcome, candidate.outcome).change.direction is Direction.BETTER
+    cause = _cause(baseline, candidate) if better else _cause(candidate, baseline)
+    judgement = _compared(baseline.outcome, candidate.outcome, stage, cause)
+    if (
+        stage == Stage.IMPORT
+        and judgement.verdict is not Verdict.REGRESSED
+        and outcomes.fails_in_both(judgement.changes[0].reason_code)
+    ):
         # However a case failed to import (a time-out, a crash), it was never put to the test.
         return replace(judgement, verdict=Verdict.INCOMPLETE)
     return judgement
@@ -246,9 +252,9 @@ def _stage_of(baseline: Side, candidate: Side) -> str:
     return Stage.IMPORT if Stage.IMPORT in (baseline.stage, candidate.stage) else candidate.stage
 
 
-def _cause(baseline: Side, candidate: Side) -> str:
-    """What the failing side said, the candidate first."""
-    said = [side.cell for side in (candidate, baseline) if side.cell and side.outcome is not Outcome.PASSED]
+def _cause(*sides: Side) -> str:
+    """What the first of the sides that failed said."""
+    said = [side.cell for side in sides if side.cell and side.outcome is not Outcome.PASSED]
     return next((line for cell in said if (line := _first_line(cell))), "")
 
 

@@ -9,6 +9,7 @@ With every failure ranked by how much it hides (:class:`Kind`), the decision is:
 | fails or declines | passed | improved | ``compile_error_gone`` |
 | fails | fails alike | equal | ``failing_in_both``: no regression, and still shown |
 | case_error | case_error | incomplete | ``case_error``: the case itself was never put to the test |
+| case_error | fails or declines otherwise, or the reverse | incomplete | ``case_error_to_wrong``: likewise |
 | import_error | import_error | incomplete | ``import_error``: likewise |
 | declines | declines | unsupported | ``unsupported``; ``unsupported_to_does_not_fit`` |
 | fails or declines | a worse kind | regressed | ``compile_error_to_compiler_abort`` |
@@ -131,6 +132,19 @@ def failed(outcome: Outcome | None) -> bool:
     return meaning(outcome).kind not in (Kind.PASSED, Kind.UNJUDGED)
 
 
+@functools.cache
+def fails_in_both(reason_code: str) -> bool:
+    """Whether the reason code is of a kernel that works on neither side, alike or not, declined on one at most."""
+    return reason_code == FAILING_IN_BOTH or reason_code in _failing_pairs()
+
+
+@functools.cache
+def _failing_pairs() -> frozenset[str]:
+    bad = [outcome for outcome in MEANINGS if failed(outcome)]
+    declined = {outcome for outcome in bad if MEANINGS[outcome].kind is Kind.DECLINED}
+    return frozenset(f"{one}_to_{other}" for one in bad for other in bad if not {one, other} <= declined)
+
+
 def outcome_titles() -> dict[str, str]:
     """Reason code to headline, for every reason code that :func:`compare` can give."""
     titles = {FAILING_IN_BOTH: "fails in both", MISSING: "is missing"}
@@ -182,6 +196,8 @@ def _different(baseline: Outcome, candidate: Outcome) -> Comparison:
     if after.kind is Kind.PASSED:
         return _comparison(Verdict.IMPROVED, f"{baseline}_gone", before, after)
     reason = f"{baseline}_to_{candidate}"
+    if Kind.BROKEN in (before.kind, after.kind):
+        return _comparison(Verdict.INCOMPLETE, reason, before, after)
     if before.kind.rank == after.kind.rank:
         return _comparison(Verdict.CHANGED, reason, before, after)
     worse = before.kind.rank < after.kind.rank

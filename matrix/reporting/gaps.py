@@ -67,7 +67,7 @@ class Hazard:
 
 def gaps(runs: Sequence[RunFolder]) -> list[Gap]:
     """Everything that was not tested, whether or not a verdict is missing because of it."""
-    return [gap for run in runs for gap in (*_declared(run), *_stages(run), *_cells(run))]
+    return [gap for run in runs for gap in (*_declared(run), *_stages(run), *_pointless(run), *_cells(run))]
 
 
 def _declared(run: RunFolder) -> Iterator[Gap]:
@@ -85,6 +85,19 @@ def _stages(run: RunFolder) -> Iterator[Gap]:
     missing = [str(stage) for stage in Stage if stage not in entered and stage not in told]
     if missing:
         yield Gap(what=f"stages {', '.join(missing)}", why="no cell of this run entered them", where=run.host)
+
+
+def _pointless(run: RunFolder) -> Iterator[Gap]:
+    """Cases that were imported and have no cell at a stage that others entered."""
+    cases: dict[str, set[str]] = collections.defaultdict(set)
+    for stage, case in distinct(run.cells, "stage", "case"):
+        cases[stage].add(case)
+    imported = cases.get(Stage.IMPORT, set())
+    for stage in (Stage.COMPILE, Stage.INTERPRET, Stage.CORRECTNESS, Stage.TIMING):
+        without = sorted(imported - cases[stage]) if cases.get(stage) else []
+        if without:
+            why = "no points of theirs are for this stage and the targets that were asked for"
+            yield Gap(what=f"{stage} of {listing(without, limit=6)}", why=why, where=run.host)
 
 
 def _cells(run: RunFolder) -> Iterator[Gap]:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from matrix.errors import ExitCode
 from matrix.judging.arm_pairs import noise_floors
-from matrix.judging.decision import summarise
+from matrix.judging.decision import failing_in_both, summarise
 from matrix.judging.distrust import distrust
 from matrix.judging.groups import Section
 from matrix.judging.kinds import Kind
-from matrix.judging.outcomes import FAILING_IN_BOTH
 from matrix.model import CPU, Outcome, Stage
 from matrix.records import Verdict
 from matrix.reporting.picture import by_pair, unique_pairs
@@ -76,7 +75,7 @@ _TONES = {ExitCode.REGRESSED: "bad", ExitCode.INCOMPLETE: "missing", ExitCode.CL
 def _sentence(own: Sequence[Group], incomplete: int, verdicts: Sequence[VerdictRecord]) -> str:
     waived = [group for group in own if group.section is Section.WAIVED]
     own = [group for group in own if group.section is not Section.WAIVED]
-    both = sum(row.reason_code == FAILING_IN_BOTH and row.verdict is Verdict.EQUAL for row in verdicts)
+    both = failing_in_both(verdicts)
     parts = [
         distrust([verdict for verdict in verdicts if not verdict.waived]),
         *_nouns(own, _LOSSES),

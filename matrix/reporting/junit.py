@@ -25,7 +25,7 @@ from xml.etree import ElementTree as ET
 from matrix.judging.decision import deciding
 from matrix.judging.distrust import distrust
 from matrix.judging.findings import findings
-from matrix.judging.outcomes import FAILING_IN_BOTH
+from matrix.judging.outcomes import fails_in_both
 from matrix.model import Outcome
 from matrix.records import Verdict
 
@@ -93,9 +93,9 @@ def result_of(row: VerdictRecord, *, doubt: str = "") -> Result:
             return Result.ERROR
         case Verdict.UNSUPPORTED:
             return Result.SKIPPED
-        case Verdict.EQUAL:
-            return Result.SKIPPED if row.reason_code == FAILING_IN_BOTH else Result.PASSED
-        case Verdict.IMPROVED | Verdict.CHANGED | Verdict.IDENTICAL | Verdict.KNOWN:
+        case Verdict.EQUAL | Verdict.IMPROVED | Verdict.CHANGED:
+            return Result.SKIPPED if fails_in_both(row.reason_code) else Result.PASSED
+        case Verdict.IDENTICAL | Verdict.KNOWN:
             return Result.PASSED
         case _:
             assert_never(row.verdict)

@@ -21,7 +21,7 @@ def stderr_console() -> Console:
 
 def wants_colour() -> bool:
     """Whether stdout is for eyes and colour is not declined (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return bool(sys.stdout and sys.stdout.isatty()) and not os.environ.get("NO_COLOR")
 
 
 class Tick(Protocol):

@@ -36,7 +36,7 @@ from matrix.running.facts import facts_of
 from matrix.running.host import Host, this_host
 from matrix.running.pending import Pending, pending
 from matrix.running.plan import GPU_STAGES, Collected, Request, not_run, selected_names
-from matrix.running.profiles import with_unjudged
+from matrix.running.profiles import with_nothing_judged, with_unjudged
 from matrix.running.ready import Ready, arms_of, get_ready
 from matrix.running.reassembly import reassemble
 from matrix.running.recording import Clerk, expectations_of
@@ -235,7 +235,10 @@ class Run:
             candidates=request.candidates,
             targets=request.targets,
         )
-        return waive(complete, self.waivers)
+        told = with_nothing_judged(
+            complete, request.stages, run_id=self.run_id, baseline=request.baseline, candidates=request.candidates
+        )
+        return waive(told, self.waivers)
 
     def _counters(self, verdicts: Sequence[VerdictRecord], found: Found) -> list[CounterRecord]:
         """What the hardware counts in the cells that turned out red."""
