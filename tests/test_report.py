@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import run_folders
 from browser import chromium, opened, overflowing
+from playwright.sync_api import expect
 
 from matrix import resources
 from matrix.errors import StorageError
@@ -122,7 +123,8 @@ def test_filters_narrow_both_findings_and_matrix(browser, run):
         }
         assert form.locator("output").inner_text() == f"1 of {everything} findings and differences shown"
         form.get_by_role("button", name="Reset").click()
-        page.wait_for_function("document.querySelectorAll('[data-verdict][hidden]').length === 0")
+        # Not wait_for_function: its second look is an eval, which the page's own policy forbids.
+        expect(page.locator("[data-verdict][hidden]")).to_have_count(0)
         form.get_by_label("Target").select_option("sm_120")
         assert 0 < page.locator("[data-verdict]:visible").count() < everything
         form.get_by_label("Target").select_option("")
@@ -138,8 +140,7 @@ def test_a_link_to_a_filtered_finding_shows_it(browser, run):
     with opened(browser, run / "report.html") as page:
         page.locator("#filters").get_by_label("Verdict").select_option("improved")
         page.locator(".decision .top a").first.click()
-        page.wait_for_function("!document.querySelector(':target').hidden")
-        assert page.locator(":target").is_visible()
+        expect(page.locator(":target")).to_be_visible()
 
 
 def test_the_keyboard_reaches_findings_and_cells(browser, run):

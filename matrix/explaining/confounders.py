@@ -220,7 +220,7 @@ def _stand_in(entries: Sequence[Mapping[str, Any]]) -> str:
     if not replaced:
         return ""
     asked, built = (" and ".join(unique(names)) for names in zip(*replaced, strict=True))
-    return f"torch {asked} was not run: without a GPU torch {built} stands in for it."
+    return f"torch {asked} did not run: without a GPU, torch {built} stands in."
 
 
 def _packages(entry: Mapping[str, Any]) -> dict[str, str]:

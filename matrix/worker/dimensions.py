@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from matrix.case import Case, Params
+
+
+_BITS_OF_BF16 = (
+    "perhaps not the kernel's: Triton's interpreter does some arithmetic on the bits of bfloat16 (triton#11584);"
+    " the same point in float32 or on a GPU tells"
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,15 @@ def written(point: Point, trial: Trial) -> Dimension:
 
 def values(point: Point, name: str, inputs: list[Any], truth: list[torch.Tensor], trial: Trial) -> Dimension:
     same = same_precision(point.case, inputs, point.params)
-    return Dimension(name, **judge(point.case, trial.results, truth, same, point.truth, point.usual_errors))
+    found = Dimension(name, **judge(point.case, trial.results, truth, same, point.truth, point.usual_errors))
+    if found.outcome == Outcome.WRONG and _is_bf16_interpreted([*inputs, *trial.results]):
+        return replace(found, reason=f"{found.reason}; {_BITS_OF_BF16}")
+    return found
+
+
+def _is_bf16_interpreted(values: Sequence[Any]) -> bool:
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return any(value.dtype == torch.bfloat16 and value.device.type == "cpu" for value in tensors)
 
 
 def all_of(name: str, parts: Sequence[Dimension]) -> Dimension:

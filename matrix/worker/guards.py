@@ -13,13 +13,28 @@ import torch
 # Wide enough for a tile that runs over the end; a multiple of 512, so that alignment stays what it was.
 GUARD_BYTES = 64 << 10
 
-# Bit patterns by element size, two of each. The 16- and 32-bit ones are quiet NaNs with an odd payload
-# (fp16 and bf16 alike: 0x7FDB is NaN in both), the 8-bit ones NaNs of e4m3 and e5m2 where such exist.
-PATTERNS: tuple[dict[int, int], ...] = (
-    {1: 0x7F, 2: 0x7FDB, 4: 0x7FC5A5A5, 8: 0x7FF8A5A5A5A5A5A5},
-    {1: 0x7D, 2: 0x7FE3, 4: 0x7FCB1D1D, 8: 0x7FF91D1D1D1D1D1D},
-)
+# Bit patterns, two of each. Those of floats are signalling NaNs with an odd payload: arithmetic makes them quiet, so
+# that what is read outside, computed with and written back is seen, too. Quiet ones would come back as they were.
+_FLOATS = {
+    torch.float16: (0x7D5B, 0x7CE3),
+    torch.bfloat16: (0x7FA5, 0x7F9D),
+    torch.float32: (0x7FA5A5A5, 0x7F9D1D1D),
+    torch.float64: (0x7FF4A5A5A5A5A5A5, 0x7FF31D1D1D1D1D1D),
+}
+# By element size: a positive and a negative one, since a clamp leaves one of them alone. In the 8-bit ones lie NaNs of
+# e4m3 and e5m2.
+_OTHERS = {
+    1: (0x7F, 0x7D),
+    2: (0x5A5B, -0x5A5D),
+    4: (0x5A5A5A5B, -0x5A5A5A5D),
+    8: (0x5A5A5A5A5A5A5A5B, -0x5A5A5A5A5A5A5A5D),
+}
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def poison_of(dtype: torch.dtype, pattern: int) -> int:
+    """The bits of a poisoned element of that type, as an integer of :data:`BITS`; ``pattern`` is 0 or 1."""
+    return (_FLOATS.get(dtype) or _OTHERS[dtype.itemsize])[pattern]
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,7 @@ class Guards:
         bits = BITS[like.element_size()]
         margin = GUARD_BYTES // like.element_size()
         extent = _extent(tuple(like.shape), stride)
-        value = PATTERNS[self._pattern][like.element_size()] if value is None else value
+        value = poison_of(like.dtype, self._pattern) if value is None else value
         raw = torch.full((margin + shift + extent + margin,), value, dtype=bits, device=like.device)
         band = _Band(name, raw, tuple(like.shape), stride, margin + shift, value)
         self._bands.append(band)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch.overrides import TorchFunctionMode
 
-from matrix.worker.guards import BITS, PATTERNS, Guards, guardable
+from matrix.worker.guards import BITS, Guards, guardable, poison_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def untouched(tensor: torch.Tensor, pattern: int) -> torch.Tensor:
     """A bool tensor: where ``tensor`` still holds its poison, bit for bit."""
     if tensor.dtype == torch.bool or tensor.numel() == 0 or tensor.element_size() not in BITS:
         return torch.zeros_like(tensor, dtype=torch.bool)
-    size = tensor.element_size()
-    return tensor.detach().contiguous().view(BITS[size]) == PATTERNS[pattern][size]
+    bits = tensor.detach().contiguous().view(BITS[tensor.element_size()])
+    return bits == poison_of(tensor.dtype, pattern)
 
 
 def tensors(result: Any) -> list[torch.Tensor]:
