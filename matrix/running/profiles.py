@@ -95,11 +95,16 @@ def with_nothing_judged(
 ) -> Sequence[VerdictRecord]:
     """The rows, and an incomplete one for each candidate of which no row is of a stage that was asked for.
 
-    Not where only the import was asked for, nor where a case did not come so far: that is said already.
+    What neither side takes is no such row. Not where only the import was asked for, nor where a case did not come so
+    far: that is said already.
     """
     wanted = [stage for stage in stages if stage not in (Stage.IMPORT, Stage.COUNTERS)]
     seen = distinct(rows, "candidate", "stage", "verdict")
-    told = {candidate for candidate, stage, verdict in seen if stage in wanted or verdict in _TELLING}
+    told = {
+        candidate
+        for candidate, stage, verdict in seen
+        if verdict in _TELLING or (stage in wanted and verdict != Verdict.UNSUPPORTED)
+    }
     lacking = [
         lack(
             NOTHING,

@@ -100,7 +100,8 @@ def load(root: Path, *, file: Path | None = None) -> Configuration:
     """
     stock = TomlFile.read(DATA)
     shipped = _read(stock, stock.table(), None)
-    path = file or _user_file(root)
+    # Absolute: workers, which are told of the folders beside it, run elsewhere.
+    path = Path(file).absolute() if file else _user_file(root.absolute())
     user = TomlFile.read(path) if path else None
     configuration = shipped
     if user:
