@@ -12,6 +12,7 @@ from matrix.judging.decision import failing_in_both, summarise
 from matrix.judging.distrust import distrust
 from matrix.judging.groups import Section
 from matrix.judging.kinds import Kind
+from matrix.judging.outcomes import fails_in_both
 from matrix.model import CPU, Outcome, Stage
 from matrix.records import Verdict
 from matrix.reporting.picture import by_pair, unique_pairs
@@ -158,7 +159,8 @@ def figures(runs: Sequence[RunFolder], groups: Sequence[Group]) -> list[Figure]:
     verdicts = [verdict for run in runs for verdict in run.verdicts]
     kinds = collections.Counter(verdict.verdict for verdict in verdicts)
     judged = sum(verdict.verdict not in _NOT_JUDGED for verdict in verdicts)
-    code = [v for v in verdicts if v.stage == Stage.COMPILE and v.verdict not in _NOT_JUDGED]
+    built = (v for v in verdicts if v.stage == Stage.COMPILE and v.verdict not in _NOT_JUDGED)
+    code = [v for v in built if not fails_in_both(v.reason_code)]
     same = f"{kinds[Verdict.IDENTICAL] / len(code):.0%}".replace("%", " %") if code else NOTHING
     return [
         Figure(

@@ -180,6 +180,8 @@ def run_facts(run: RunFolder) -> RunFacts:
 def _request(meta: Mapping[str, Any]) -> dict[str, Any]:
     request = dict(meta.get("request") or {})
     files = request.pop("kernels", None) or ()
+    if "configs" in request:
+        request["configs"] = request["configs"] or "all"
     return request | ({"case files": f"{len(files):,}"} if files else {})
 
 
