@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from matrix.model import Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from matrix.model import ParamValue
@@ -37,6 +41,12 @@ class Tolerance:
 
     atol: float
     rtol: float
+
+    def __post_init__(self) -> None:
+        for name in ("atol", "rtol"):
+            value = getattr(self, name)
+            if not (_is_number(value) and math.isfinite(value) and value >= 0):
+                raise ValueError(f"Tolerance({name}={value!r}): give a number that is not negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +116,10 @@ class Case:
     expectations: Sequence[Expect] = ()
     tags: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        if mistakes := list(_mistakes(self)):
+            raise ValueError(f"case {self.name!r}: {'; '.join(mistakes)}")
+
     def points(self, stage: str) -> list[Params]:
         """Every point of the stage, in file order: the product of the axes and the stage's own points."""
         own: dict[str, Sequence[Point]] = {
@@ -124,6 +138,67 @@ class Case:
                 merged = Params({**point, **dict(zip(free, combination))})
                 points.setdefault(tuple(merged.items()), merged)
         return list(points.values())
+
+
+def _mistakes(case: Case) -> Iterator[str]:
+    """Everything in the fields that would test nothing, or something else than was meant."""
+    for name in ("run", "inputs"):
+        if not callable(getattr(case, name)):
+            yield f"{name} is no function"
+    for name in ("kernels", "targets", "tags", "modifies", "expectations"):
+        if not _is_list(getattr(case, name)):
+            yield f"{name}={getattr(case, name)!r} is no list"
+    yield from _wrong_axes(case.axes)
+    for stage in ("compile", "interpret", "correctness", "timing"):
+        yield from _wrong_points(stage, getattr(case, stage))
+    known = [str(target) for target in Target]
+    if wrong := [str(each) for each in case.targets if str(each) not in known] if _is_list(case.targets) else []:
+        yield f"targets: {', '.join(wrong)} unknown; known are {', '.join(known)}"
+    if _is_list(case.modifies) and any(type(each) is not int or each < 0 for each in case.modifies):
+        yield f"modifies={case.modifies!r}: give the positions of inputs, from 0 on"
+    if _is_list(case.expectations) and any(not isinstance(each, Expect) for each in case.expectations):
+        yield "expectations holds what is no Expect"
+    tolerances = case.tolerance.values() if isinstance(case.tolerance, Mapping) else (case.tolerance,)
+    if any(not isinstance(each, Tolerance) for each in tolerances if each is not None):
+        yield f"tolerance={case.tolerance!r}: give Tolerance(atol=..., rtol=...), or one for each dtype"
+
+
+def _wrong_axes(axes: object) -> Iterator[str]:
+    if not isinstance(axes, Mapping):
+        yield f"axes={axes!r} is no mapping of names to lists"
+        return
+    for name, values in axes.items():
+        if not _is_list(values) or not values:
+            yield f"axes: {name}={values!r} is no list of values" if values != [] else f"axes: {name} has no values"
+        else:
+            yield from _wrong_values(f"axes: {name}", values)
+
+
+def _wrong_points(stage: str, points: object) -> Iterator[str]:
+    if not _is_list(points):
+        yield f"{stage}={points!r} is no list of points"
+        return
+    for point in points:  # type: ignore[attr-defined]  # a list, as was seen
+        if isinstance(point, Mapping):
+            yield from _wrong_values(stage, point.values())
+        else:
+            yield f"{stage}: the point {point!r} is no mapping of params"
+
+
+def _wrong_values(where: str, values: Iterable[object]) -> Iterator[str]:
+    """Params are written into ids, files and requests: nothing else goes there."""
+    for value in values:
+        if not isinstance(value, (str, bool)) and not _is_number(value):
+            hint = "a dtype by its name, fp16" if type(value).__name__ == "dtype" else "text, a number or a bool"
+            yield f"{where}: {value!r} cannot be a param; give {hint}"
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))
 
 
 def keyword_params(function: Callable[..., Any], params: Mapping[str, ParamValue]) -> dict[str, ParamValue]:

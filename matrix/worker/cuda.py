@@ -6,6 +6,7 @@ import torch
 
 from matrix.model import Outcome
 from matrix.worker import failures
+from matrix.worker.outputs import NoOutputsError
 
 
 def current_device() -> torch.device:
@@ -26,6 +27,8 @@ def is_cuda_error(error: BaseException) -> bool:
 def outcome_of(error: BaseException) -> Outcome:
     """The outcome of a cell whose run raised ``error``, on a GPU or under the interpreter."""
     text = failures.full_text(error)
+    if isinstance(error, NoOutputsError):
+        return Outcome.CASE_ERROR
     if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "out of memory" in text:
         return Outcome.OUT_OF_MEMORY
     if "illegal memory access" in text:

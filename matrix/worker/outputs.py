@@ -68,12 +68,16 @@ def untouched(tensor: torch.Tensor, pattern: int) -> torch.Tensor:
     return bits == poison_of(tensor.dtype, pattern)
 
 
+class NoOutputsError(TypeError):
+    """What a case's ``run`` or ``reference`` returned is no tensor, and no tuple or list of tensors."""
+
+
 def tensors(result: Any) -> list[torch.Tensor]:
-    """The tensors of a run's result, in order: one, or those of a tuple or list."""
+    """The tensors of a run's result, in order: one, or those of a tuple or list. Raises :class:`NoOutputsError`."""
     if isinstance(result, torch.Tensor):
         return [result]
     if isinstance(result, (tuple, list)):
         return [tensor for item in result for tensor in tensors(item)]
     if result is None:
         return []
-    raise TypeError(f"run() and reference() return tensors, not {type(result).__name__}")
+    raise NoOutputsError(f"run() and reference() return tensors, not {type(result).__name__}")
