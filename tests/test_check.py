@@ -290,7 +290,7 @@ case = Case(name="tuned", run=block, reference=lambda x: torch.full_like(x, 16),
 
 
 @pytest.mark.parametrize("environment", ["triton3.6.0-torch2.11.0", "triton3.9.0-torch2.15.0"])
-def test_of_a_tuned_kernel_as_many_configurations_are_tried_as_were_asked_for(
+def test_a_tuned_kernel_is_interpreted_by_its_first_configuration_whatever_was_asked_for(
     workshop: Workshop, tmp_path: Path, environment: str
 ) -> None:
     path = tmp_path / "tuned.py"
@@ -298,6 +298,4 @@ def test_of_a_tuned_kernel_as_many_configurations_are_tried_as_were_asked_for(
     with Client(workshop.environment(environment).interpreter, "interpret") as client:
         first = client("interpret", path=str(path), case="tuned", params={}, configs=1)
         both = client("interpret", path=str(path), case="tuned", params={})
-    assert first["outcome"] == "passed"
-    # What was chosen under the limit is not kept: all are tried, which takes a GPU's clock.
-    assert (both["outcome"], both["reason"]) == ("run_error", "RuntimeError: no GPU here: nothing can be timed")
+    assert first["outcome"] == both["outcome"] == "passed"
