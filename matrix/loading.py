@@ -39,6 +39,20 @@ def load(path: str) -> ModuleType:
     return module
 
 
+def digest(path: str) -> str:
+    """The digest of what the file at ``path`` holds; empty where there is no file that can be read."""
+    found = hashlib.sha256()
+    try:
+        if not pathlib.Path(path).is_file():  # a pipe would be waited for
+            return ""
+        with pathlib.Path(path).open("rb") as file:
+            while data := file.read(1 << 20):
+                found.update(data)
+    except OSError:
+        return ""
+    return found.hexdigest()
+
+
 def beside(file: str, name: str) -> ModuleType:
     """The case file ``name`` as seen from ``file`` (its ``__file__``): ``beside(__file__, "../rms_norm.py")``.
 

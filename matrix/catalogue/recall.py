@@ -81,7 +81,14 @@ class Recalled:
 
 
 def run_catalogue(
-    configuration: Configuration, home: Home, board: Board, wanted: Wanted, *, jobs: int, host: GpuHost | None = None
+    configuration: Configuration,
+    home: Home,
+    board: Board,
+    wanted: Wanted,
+    *,
+    jobs: int,
+    host: GpuHost | None = None,
+    fresh: bool = False,
 ) -> Recalled:
     """The rows that are wanted, in environments built where need be, and on the GPUs of ``host``.
 
@@ -94,7 +101,7 @@ def run_catalogue(
         {arm.version for row in rows if not row.on_a_gpu or row in on_gpus for arm in row.arms if arm.shown}
     )
     with home.scratch() as scratch, board.live():
-        bench = bench_for(configuration, home, scratch, jobs=jobs, board=board)
+        bench = bench_for(configuration, home, scratch, jobs=jobs, board=board, fresh=fresh)
         provisions = _by_release(provide(names, configuration, home.root, board))
         homes = homes_of(provisions, (), scratch, memory_share(this_host(), jobs))
         locks = {release: each.built.digest for release, each in provisions.items() if each.built}

@@ -35,12 +35,14 @@ if TYPE_CHECKING:
 @options.command()
 @options.selection
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Workers at a time; by default the cores.")
+@click.option("--fresh", is_flag=True, help="Reuse nothing that was found before; what is found now is kept.")
 @options.further
 @options.delivery
 @click.option("--catalogue", is_flag=True, help="Each documented regression on its good and its bad side: recall.")
 @options.output
 def run(
     jobs: int | None,
+    fresh: bool,
     fuzz: float,
     lock_clocks: int | None,
     waiver_file: Path | None,
@@ -54,7 +56,7 @@ def run(
 ) -> int:
     """Build the environments, run the kernels, judge, and write the report."""
     if catalogue:
-        return _run_catalogue(selection, Board(quiet=quiet or as_json), jobs, as_json=as_json)
+        return _run_catalogue(selection, Board(quiet=quiet or as_json), jobs, as_json=as_json, fresh=fresh)
     configuration, home, host = configuration_of(selection), project_home(), gpu_host()
     request, waivers, history = all_of(
         lambda: request_of(configuration, selection, host.targets),
@@ -80,6 +82,7 @@ def run(
         waivers=waivers,
         history=history,
         cross_ptxas=cross_ptxas,
+        fresh=fresh,
     )
     return _executed(state, as_json=as_json, share=share)
 
@@ -204,7 +207,7 @@ def _taking_part(host: GpuHost, request: Request) -> GpuHost:
     return dataclasses.replace(host, gpus=tuple(usable(host.gpus, request.targets)))
 
 
-def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *, as_json: bool) -> int:
+def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *, as_json: bool, fresh: bool) -> int:
     from matrix.catalogue.recall import Wanted, run_catalogue
     from matrix.catalogue.table import results_data, results_text
     from matrix.running.run import default_jobs
@@ -222,7 +225,9 @@ def _run_catalogue(selection: dict[str, Any], board: Board, jobs: int | None, *,
         stages=tuple(map(Stage, words("stage", flat(selection["stages"]), list(Stage)))),
         environments=tuple(each.id for each in configuration.select(chosen)) if chosen else (),
     )
-    done = run_catalogue(configuration, project_home(), board, wanted, jobs=jobs or default_jobs(), host=gpu_host())
+    done = run_catalogue(
+        configuration, project_home(), board, wanted, jobs=jobs or default_jobs(), host=gpu_host(), fresh=fresh
+    )
     click.echo(json.dumps(results_data(done)) if as_json else results_text(done.results, done.catalogue), nl=as_json)
     return ExitCode.CLEAN if all(result.as_stated for result in done.results) else ExitCode.INCOMPLETE
 

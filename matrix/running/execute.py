@@ -6,16 +6,17 @@ Every result goes into the cache before anything else is done with it.
 from __future__ import annotations
 
 import datetime
-import hashlib
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matrix.loading import digest
 from matrix.model import CPU, Outcome, Stage
 from matrix.running.importable import importable
 from matrix.running.plan import CaseInfo, Collected, PlannedCell
 from matrix.running.pool import Lane, Pool, Result, Task
+from matrix.running.workers import worker_variables
 from matrix.storage.artifacts import Artifacts
 from matrix.storage.cache import Cache, key_of, lasting, worker_digest
 
@@ -70,12 +71,13 @@ class Bench:
         slots: int,
         timeouts: Timeouts | None = None,
         say: Callable[[str], None] = print,
+        fresh: bool = False,
     ) -> Bench:
-        """A bench in the folder ``scratch``; what it finds out is kept in ``store``."""
+        """A bench in the folder ``scratch``; what it finds out is kept in ``store``, and read there unless ``fresh``."""
         (scratch / "spool").mkdir()
         return cls(
             slots=slots,
-            cache=Cache(store / "cache"),
+            cache=Cache(store / "cache", fresh=fresh),
             artifacts=Artifacts(store / "artifacts"),
             scratch=scratch,
             timeouts=timeouts or Timeouts(),
@@ -88,8 +90,10 @@ class Bench:
         return self.scratch / "spool"
 
 
-def bench_for(configuration: Configuration, home: Home, scratch: Path, *, jobs: int, board: Board) -> Bench:
-    """A bench in ``scratch`` that keeps what it finds in the project's own folder."""
+def bench_for(
+    configuration: Configuration, home: Home, scratch: Path, *, jobs: int, board: Board, fresh: bool = False
+) -> Bench:
+    """A bench in ``scratch`` that keeps what it finds in the project's own folder; a ``fresh`` one reuses nothing."""
     timeouts = configuration.timeouts_s
     return Bench.make(
         scratch,
@@ -101,6 +105,7 @@ def bench_for(configuration: Configuration, home: Home, scratch: Path, *, jobs: 
             interpret=timeouts[Stage.INTERPRET],
         ),
         say=board.say,
+        fresh=fresh,
     )
 
 
@@ -122,7 +127,7 @@ def collect(
     for environment, home in homes.items():
         lane = Lane(spec=home.spec("collect"), tasks=deque())
         for path in (path for name, path in pairs if name == environment):
-            known = _known_collection(bench.cache, keys[environment], path)
+            known = _known_collection(bench.cache, keys[environment], path, dict(lane.spec.variables))
             if known is not None:
                 found[environment, path] = known
                 tick()
@@ -131,7 +136,9 @@ def collect(
                 lane.tasks.append(Task(key=str(path), request=request, timeout_s=bench.timeouts.collect))
         lanes.append(lane)
     for result in Pool(slots=bench.slots, logs=bench.scratch).run(lanes):
-        path, part = Path(result.task.key), result.parts[-1]
+        path, part = Path(result.task.key), dict(result.parts[-1])
+        read = _read([part], part.get("files", {}), dict(result.spec.variables))
+        part |= {"files": {**read["files"], **part.get("files", {})}, "variables": read["variables"]}
         found[result.spec.environment, path] = part
         # A failed import may be mended by something that is not in the file: look again next time.
         if part["outcome"] == Outcome.PASSED:
@@ -140,15 +147,23 @@ def collect(
     return [_collected(name, path, found[name, path]) for name, path in pairs]
 
 
-def known_collections(cache: Cache, environment: str, lock: str, beside: str, files: Sequence[Path]) -> list[Collected]:
-    """What is known of the case files in an environment without starting anything; ``beside``: :func:`importable`."""
-    found = ((path, _known_collection(cache, (lock, beside), path)) for path in files)
+def known_collections(
+    cache: Cache, environment: str, key: tuple[str, str], variables: Mapping[str, str], files: Sequence[Path]
+) -> list[Collected]:
+    """What is known of the case files in an environment without starting anything.
+
+    ``key``: its lock, and what is :func:`importable`; ``variables``: those of its processes.
+    """
+    variables = worker_variables(variables, "collect")
+    found = ((path, _known_collection(cache, key, path, variables)) for path in files)
     return [_collected(environment, path, part) for path, part in found if part is not None]
 
 
-def _known_collection(cache: Cache, key: tuple[str, str], path: Path) -> dict[str, Any] | None:
+def _known_collection(
+    cache: Cache, key: tuple[str, str], path: Path, variables: Mapping[str, str]
+) -> dict[str, Any] | None:
     part: dict[str, Any] | None = cache.get(_collect_key(key, path))
-    return part if part is not None and _unchanged(part["files"]) else None
+    return part if part is not None and _unchanged(part, variables) else None
 
 
 def _collect_key(key: tuple[str, str], path: Path) -> str:
@@ -158,11 +173,26 @@ def _collect_key(key: tuple[str, str], path: Path) -> str:
     return key_of({"collect": digest, "lock": lock, "importable": beside, "worker": worker_digest()})
 
 
-def _unchanged(files: Mapping[str, str]) -> bool:
-    try:
-        return all(hashlib.sha256(Path(name).read_bytes()).hexdigest() == digest for name, digest in files.items())
-    except OSError:
-        return False
+def _read(parts: Iterable[dict[str, Any]], sources: Collection[str], variables: Mapping[str, str]) -> dict[str, Any]:
+    """What these parts' code read: files with their digests, variables with their values. Taken out of the parts."""
+    files: dict[str, str] = {}
+    names: set[str] = set()
+    for part in parts:
+        for reader, read in part.pop("reads", {}).items():
+            # What a module read serves every case that imports it; what was read now may be any code's.
+            if not reader or reader in sources:
+                names.update(read["variables"])
+                files = {**read["files"], **files}
+    return {"files": files, "variables": {name: _value(variables, name) for name in sorted(names)}}
+
+
+def _value(variables: Mapping[str, str], name: str) -> str | None:
+    return key_of(dict(variables)) if name == "*" else variables.get(name)
+
+
+def _unchanged(read: Mapping[str, Any], variables: Mapping[str, str]) -> bool:
+    same = all(_value(variables, name) == value for name, value in read["variables"].items())
+    return same and all(digest(name) == held for name, held in read["files"].items())
 
 
 def _collected(environment: str, path: Path, part: dict[str, Any]) -> Collected:
@@ -176,6 +206,7 @@ def _collected(environment: str, path: Path, part: dict[str, Any]) -> Collected:
             tags=tuple(case["tags"]),
             expectations=tuple(case["expectations"]),
             files=part["files"],
+            variables=part["variables"],
         )
         for case in part.get("cases", ())
     )
@@ -207,7 +238,7 @@ def measure(
         key = cell_key(cell, locks[cell.cell.environment], homes[cell.cell.environment])
         if cell.outcome:
             done[name] = known(cell)
-        elif (measured := _from_cache(bench, cell, key)) is not None:
+        elif (measured := _from_cache(bench, cell, key, _variables(homes[cell.cell.environment], cell))) is not None:
             done[name] = measured
         else:
             waiting[name] = (cell, key)
@@ -261,8 +292,8 @@ def _task(bench: Bench, name: str, planned: PlannedCell) -> Task:
 def cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:
     """What the result depends on: the lock (ptxas included), all sources, the point, the target, our worker.
 
-    The variables that an environment declares are in its lock's digest. The caller's own are not part of it:
-    those that steer Triton or Python never reach a worker.
+    The variables that an environment declares are in its lock's digest. Of the caller's own those are part of it that
+    the import read; those that steer Triton or Python never reach a worker.
     """
     return key_of(
         {
@@ -270,6 +301,7 @@ def cell_key(planned: PlannedCell, lock: str, home: WorkerHome) -> str:
             "lock": lock,
             # Code that a traceback or a line table names lies where it lies: the paths are part of it.
             "files": dict(planned.case.files),
+            "variables": dict(planned.case.variables),
             "case": planned.case.name,
             "params": dict(planned.params),
             "configs": planned.configs,
@@ -290,9 +322,14 @@ def known(planned: PlannedCell) -> Measured:
     return Measured(planned=planned, parts=({**part, "kernels": []},), started_at=now, cached=False)
 
 
-def _from_cache(bench: Bench, planned: PlannedCell, key: str) -> Measured | None:
+def _variables(home: WorkerHome, planned: PlannedCell) -> dict[str, str]:
+    return worker_variables(home.variables, str(planned.stage))
+
+
+def _from_cache(bench: Bench, planned: PlannedCell, key: str, variables: Mapping[str, str]) -> Measured | None:
     entry = bench.cache.get(key)
-    if entry is None or not bench.artifacts.holds(_digests(entry["parts"])):
+    # What a call reads is known once it was made.
+    if entry is None or not _unchanged(entry["read"], variables) or not bench.artifacts.holds(_digests(entry["parts"])):
         return None
     started = datetime.datetime.fromisoformat(entry["started_at"])
     return Measured(planned=planned, parts=tuple(entry["parts"]), started_at=started, cached=True)
@@ -300,13 +337,14 @@ def _from_cache(bench: Bench, planned: PlannedCell, key: str) -> Measured | None
 
 def _take(bench: Bench, planned: PlannedCell, key: str, result: Result) -> Measured:
     """Keep a fresh result: artefacts first, so that a cached entry never points at nothing."""
-    parts = list(result.parts)
+    parts = [dict(part) for part in result.parts]
+    read = _read(parts, planned.case.files, dict(result.spec.variables))
     bench.artifacts.take(bench.spool, _digests(parts))
     seconds = sum(part["seconds"] for part in parts)
     started = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=seconds)
     if lasting(parts):
-        bench.cache.put(key, {"started_at": started.isoformat(), "parts": parts})
-    return Measured(planned=planned, parts=result.parts, started_at=started, cached=False)
+        bench.cache.put(key, {"started_at": started.isoformat(), "parts": parts, "read": read})
+    return Measured(planned=planned, parts=tuple(parts), started_at=started, cached=False)
 
 
 def _digests(parts: Iterable[Mapping[str, Any]]) -> list[str]:

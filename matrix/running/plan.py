@@ -6,7 +6,7 @@ Pure but for looking for files: nothing here starts a process.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -58,7 +58,9 @@ class CaseInfo:
     triton: str
     tags: tuple[str, ...]
     expectations: tuple[Mapping[str, Any], ...]
+    # What its import read: digests of its sources and data, and variables (None: there was none).
     files: Mapping[str, str]
+    variables: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

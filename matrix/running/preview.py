@@ -10,6 +10,7 @@ from matrix.provisioning.builds import Builder
 from matrix.running.execute import known_collections
 from matrix.running.importable import importable
 from matrix.running.plan import cells_of, not_run
+from matrix.settings.environments import child_environment
 from matrix.storage.cache import Cache
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def preview(request: Request, configuration: Configuration, home: Home) -> dict[
         if built is None:
             notes.append(f"{name}: its cells are known when it is built and has read the case files")
             continue
-        collected = known_collections(cache, name, built.digest, beside, request.case_files)
+        key, variables = (built.digest, beside), child_environment(environment)
+        collected = known_collections(cache, name, key, variables, request.case_files)
         unknown = len(request.case_files) - len(collected)
         if not unknown:
             known.add(name)

@@ -111,6 +111,8 @@ class Run:
     apart: bool = False
     # Whether findings in the code are assembled again, each side's PTX with the other's ptxas.
     cross_ptxas: bool = False
+    # Whether nothing that was found before is reused. What is found is kept.
+    fresh: bool = False
     run_id: str = ""
     started: datetime.datetime = field(default_factory=lambda: datetime.datetime.now(datetime.UTC))
     folder: Path = Path()
@@ -147,7 +149,9 @@ class Run:
 
     def _execute(self) -> Finished:
         with self.home.scratch() as scratch, self.board.live():
-            bench = bench_for(self.configuration, self.home, scratch, jobs=self.jobs, board=self.board)
+            bench = bench_for(
+                self.configuration, self.home, scratch, jobs=self.jobs, board=self.board, fresh=self.fresh
+            )
             if self.apart:
                 bench = dataclasses.replace(bench, cache=Cache(scratch / "cache"))
             found = self.fleet.find(self, bench) if self.fleet else self._find(bench)

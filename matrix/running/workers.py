@@ -61,8 +61,7 @@ class WorkerHome:
         }
         if kind == "compile":
             start["profile"] = profile(target)
-        # All others see no GPU: what they do is the same on every host, and torch.compile does not touch one.
-        variables = {**self.variables, **_settings(kind), "CUDA_VISIBLE_DEVICES": gpu}
+        variables = worker_variables(self.variables, kind, gpu=gpu)
         if gpu:
             # The driver maps far more address space than there is memory.
             start["memory_bytes"] = None
@@ -114,6 +113,12 @@ def homes_of(
         for name, provision in provisions.items()
         if provision.built is not None
     }
+
+
+def worker_variables(environment: Mapping[str, str], kind: str, *, gpu: str = "") -> dict[str, str]:
+    """All variables of a worker of ``kind``, given those of its environment."""
+    # All but those for a GPU see none: what they do is the same on every host, and torch.compile does not touch one.
+    return {**environment, **_settings(kind), "CUDA_VISIBLE_DEVICES": gpu}
 
 
 def memory_share(host: Host, slots: int) -> int:

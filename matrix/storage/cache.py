@@ -60,13 +60,20 @@ def digest_of(files: Iterable[Path]) -> str:
 
 
 class Cache:
-    """JSON values by key in a folder, two levels deep."""
+    """JSON values by key in a folder, two levels deep.
 
-    def __init__(self, folder: Path) -> None:
+    A ``fresh`` one has nothing that was there before: what is put into it replaces that.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self._folder = folder
+        self._fresh = fresh
+        self._put: set[str] = set()
 
     def get(self, key: str) -> Any:
         """The value, or None where there is none; an unreadable entry counts as none."""
+        if self._fresh and key not in self._put:
+            return None
         try:
             return json.loads(self._path(key).read_bytes())
         except (FileNotFoundError, ValueError):
@@ -75,6 +82,7 @@ class Cache:
     def put(self, key: str, value: Any) -> None:
         """Store the value; raises :class:`matrix.errors.StorageError` where the disk is full or read-only."""
         write_atomically(self._path(key), json.dumps(value).encode())
+        self._put.add(key)
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.json"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import hashlib
 import importlib
 import pathlib
 import sys
 
 from matrix.case import Case, Params, keyword_params
-from matrix.loading import load, stands_on
+from matrix.loading import digest, load, stands_on
 from matrix.model import Stage
+from matrix.worker.reads import is_installed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def describe(path: str) -> dict[str, Any]:
     files = {path, *_local_files(path, before)}
     return {
         "cases": [_describe(case) for case in cases_of(module)],
-        "files": {name: _digest(pathlib.Path(name).read_bytes()) for name in sorted(files)},
+        "files": {name: digest(name) for name in sorted(files)},
     }
 
 
@@ -93,7 +93,7 @@ def _local_file(name: str) -> str:
     if name == "matrix" or name.startswith("matrix."):
         return ""
     file = getattr(sys.modules[name], "__file__", None) if name in sys.modules else _findable(name)
-    if not file or not file.endswith(".py") or file.startswith(_installed()):
+    if not file or not file.endswith(".py") or is_installed(file):
         return ""
     return file if pathlib.Path(file).is_file() else ""  # torch makes modules that name no file there is
 
@@ -110,12 +110,6 @@ def _findable(name: str) -> str:
     return next((str(each) for each in candidates if each.is_file()), "")
 
 
-def _installed() -> tuple[str, ...]:
-    """Where packages lie. An overlay has those of the host's interpreter too, outside its own prefix."""
-    folders = (path for path in sys.path if pathlib.Path(path).name in ("site-packages", "dist-packages"))
-    return (sys.prefix, sys.base_prefix, sys.exec_prefix, *folders)
-
-
 def _imported(path: pathlib.Path) -> set[str]:
     """Every module name that the source may import, absolute imports only."""
     names: set[str] = set()
@@ -126,10 +120,6 @@ def _imported(path: pathlib.Path) -> set[str]:
             names.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
     parents = {name.rsplit(".", depth)[0] for name in names for depth in range(1, name.count(".") + 1)}
     return names | parents
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def call(function: Any, inputs: list[Any], params: Params) -> Any:

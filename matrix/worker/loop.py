@@ -8,6 +8,7 @@ import tempfile
 import time
 
 from matrix.model import Outcome
+from matrix.worker.reads import Reads, telling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,8 +43,14 @@ def main() -> int:
 
 def _serve(channel: Channel, requests: Iterator[dict[str, Any]], start: dict[str, Any]) -> int:
     started = time.perf_counter()
+    reads = Reads(start.get("pythonpath", ()))
+    send: Callable[[dict[str, Any]], None] = channel.send
+    # What a GPU answers is kept for no other run, and there every call is timed.
+    if start["kind"] != "gpu":
+        reads.watch()
+        send = telling(send, reads)
     try:
-        answer = _answerer(start, channel.send)
+        answer = _answerer(start, send)
     except Exception as error:  # an environment that does not import is an outcome, not our crash
         from matrix.worker import failures
 
@@ -52,6 +59,7 @@ def _serve(channel: Channel, requests: Iterator[dict[str, Any]], start: dict[str
         return 1
     channel.send({"ready": True, "seconds": time.perf_counter() - started, "versions": _versions()})
     for request in requests:
+        reads.begin(request.get("path", ""))
         answer(request)
     return 0
 
