@@ -73,7 +73,7 @@ class Bench:
         say: Callable[[str], None] = print,
         fresh: bool = False,
     ) -> Bench:
-        """A bench in the folder ``scratch``; what it finds out is kept in ``store``, and read there unless ``fresh``."""
+        """A bench in the folder ``scratch``; what it finds is kept in ``store``, and read there unless ``fresh``."""
         (scratch / "spool").mkdir()
         return cls(
             slots=slots,
