@@ -77,6 +77,10 @@ def test_what_goes_wrong_is_one_clear_error(project: Project) -> None:
     project.write("src/broken.py", "def f(:\n")
     broken = project.matrix("adopt", "broken:f").stderr
     assert "SyntaxError" in broken and "pythonpath" not in broken
+    project.write("src/lacking.py", "import os\n\nimport no_such_package\n\n\ndef f(): ...\n")
+    lacking = project.matrix("adopt", "lacking:f").stderr
+    assert "No module named 'no_such_package' at lacking.py:3; if it is a package: REQUIRES = " in lacking
+    assert 'for adopt itself: requires = ["no_such_package"] under [defaults]' in lacking
     for wrong in ("torch.randn(64", "a=1", "1], [2", "x for x in ()"):
         done = project.matrix("adopt", "ours:axpy", "--arguments", wrong)
         assert done.returncode == ExitCode.USAGE and f"error: --arguments {wrong!r}: " in done.stderr

@@ -216,7 +216,8 @@ def _where_it_lies(module: str, said: str, project: Path) -> str:
     """What to write where, if the module itself is what was not found; nothing, where something else is wrong."""
     top = module.partition(".")[0]
     if f"No module named {top!r}" not in said:
-        return ""
+        missing = re.search(r"REQUIRES = \[\"(\w+)\"\]", said)
+        return f'for adopt itself: requires = ["{missing[1]}"] under [defaults] in matrix.toml' if missing else ""
     for folder in (".", "src"):
         near = (project / folder / f"{top}.py").is_file() or (project / folder / top).is_dir()
         if near:
