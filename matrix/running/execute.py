@@ -90,18 +90,12 @@ class Bench:
 
 def bench_for(configuration: Configuration, home: Home, scratch: Path, *, jobs: int, board: Board) -> Bench:
     """A bench in ``scratch`` that keeps what it finds in the project's own folder."""
-    timeouts = configuration.timeouts_s
-    return Bench.make(
-        scratch,
-        store=home.path,
-        slots=jobs,
-        timeouts=Timeouts(
-            collect=timeouts[Stage.IMPORT],
-            compile=timeouts[Stage.COMPILE],
-            interpret=timeouts[Stage.INTERPRET],
-        ),
-        say=board.say,
-    )
+    return Bench.make(scratch, store=home.path, slots=jobs, timeouts=timeouts_of(configuration), say=board.say)
+
+
+def timeouts_of(configuration: Configuration) -> Timeouts:
+    seconds = configuration.timeouts_s
+    return Timeouts(collect=seconds[Stage.IMPORT], compile=seconds[Stage.COMPILE], interpret=seconds[Stage.INTERPRET])
 
 
 def collect(
