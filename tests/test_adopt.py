@@ -67,6 +67,9 @@ def test_what_goes_wrong_is_one_clear_error(project: Project) -> None:
     assert f'write pythonpath = ["src"] into {project.root / "matrix.toml"}: ours lies there' in done.stderr
     project.write("matrix.toml", 'pythonpath = ["src"]\n')
     assert "is not module:function" in project.matrix("adopt", "ours.axpy").stderr
+    method = project.matrix("adopt", "ours:Layer.forward").stderr
+    assert "Layer.forward lies in a class, and a case is of a function" in method
+    assert "hint: wrap it in a function of ours: def launch(x): return Layer.forward(x)" in method
     assert "No module named 'theirs'" in project.matrix("adopt", "theirs:axpy").stderr
     done = project.matrix("adopt", "ours:axpy")
     assert done.returncode == ExitCode.USAGE

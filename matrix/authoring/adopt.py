@@ -100,6 +100,9 @@ class Adoption:
     def of(cls, text: str, arguments: str) -> Adoption:
         """Raises :class:`UsageError` where ``text`` is not ``module:function``, or ``arguments`` are no expressions."""
         module, _, function = text.partition(":")
+        if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", function):
+            told = f"{text!r}: {function} lies in a class, and a case is of a function"
+            raise UsageError(told, hint=f"wrap it in a function of {module}: def launch(x): return {function}(x)")
         if not (re.fullmatch(r"\w+(\.\w+)*", module) and function.isidentifier()):
             raise UsageError(f"{text!r} is not module:function", hint="write package.module:launch_function")
         if told := _no_expressions(arguments):
