@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from matrix.running.here import Here
-    from matrix.running.plan import PlannedCell
+    from matrix.running.plan import Collected, PlannedCell
 
 _HERE = pytest.StashKey["Here"]()
+_COLLECTED = pytest.StashKey["dict[Path, Collected]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,15 +53,25 @@ def _is_case_file(text: bytes) -> bool:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return True
-    return any(_takes_case(node) for node in ast.walk(tree))
+    modules = {name for node in ast.walk(tree) for name in _as_module(node)}
+    return any(_takes_case(node, modules) for node in ast.walk(tree))
 
 
-def _takes_case(node: ast.AST) -> bool:
+def _as_module(node: ast.AST) -> Iterator[str]:
+    """The names by which an import has this package, or its module of cases."""
+    match node:
+        case ast.Import(names=names):
+            yield from (a.asname or "matrix" for a in names if a.name in {"matrix", "matrix.case"})
+        case ast.ImportFrom(module="matrix", names=names):
+            yield from (alias.asname or alias.name for alias in names if alias.name == "case")
+
+
+def _takes_case(node: ast.AST, modules: Collection[str]) -> bool:
     match node:
         case ast.ImportFrom(module="matrix" | "matrix.case", names=names):
             return any(alias.name in {"Case", "*"} for alias in names)
-        case ast.Attribute(value=ast.Name(id="matrix"), attr="Case"):
-            return True
+        case ast.Attribute(value=ast.Name(id=name) | ast.Attribute(value=ast.Name(id=name), attr="case"), attr="Case"):
+            return name in modules
         case _:
             return False
 
@@ -81,9 +92,22 @@ class CaseFile(pytest.File):
         collected = here.collect(self.path)
         if not collected.cases:
             raise self.CollectError(collected.detail or collected.reason or "the file holds no case")
+        self._check_names(collected)
         for cell in here.cells(collected):
             name = f"{cell.stage}/{cell.cell.target}/{cell.cell.point}"
             yield Cell.from_parent(self, name=name, planned=cell)
+
+    def _check_names(self, collected: Collected) -> None:
+        """As in a run, cases of one name are an error, in this file or with one that was collected before."""
+        from matrix.errors import UsageError
+        from matrix.running.plan import check_names
+
+        others = self.config.stash.setdefault(_COLLECTED, {})
+        try:
+            check_names([*(other for path, other in others.items() if path != self.path), collected])
+        except UsageError as error:
+            raise self.CollectError(str(error)) from None
+        others[self.path] = collected
 
 
 class Cell(pytest.Item):

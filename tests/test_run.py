@@ -174,11 +174,16 @@ def test_no_match_says_which_files_could_not_be_imported_and_why(project: Projec
     project.write("cases/one.py", "import no_such_module\n")
     project.write("cases/two.py", "import sys\nraise ValueError('broken on purpose')\n")
     project.write("cases/three.py", "import no_such_module\n")
+    project.write("cases/four.py", "import theirs.ops\n")
+    project.write("src/theirs/ops.py", "import os\n\nBLOCK = os.environ['NO_SUCH_VARIABLE']\n")
+    project.write("matrix.toml", 'pythonpath = ["src"]\n')
     done = project.matrix("run", "--no-builtin", "--kernels", "cases", "--cases", "softmax*", "--targets", "sm_90")
     assert done.returncode == ExitCode.USAGE
     assert "no case matches 'softmax*'" in done.stderr
     assert "one.py, three.py: ModuleNotFoundError: No module named 'no_such_module'" in done.stderr
-    assert "two.py: ValueError: broken on purpose" in done.stderr
+    assert 'if it is a package: REQUIRES = ["no_such_module"] in the case file' in done.stderr
+    assert "two.py: ValueError: broken on purpose at two.py:2" in done.stderr
+    assert "four.py: KeyError: 'NO_SUCH_VARIABLE' at theirs/ops.py:3" in done.stderr
 
 
 def test_show_takes_the_globs_that_run_takes(reduction: Project) -> None:

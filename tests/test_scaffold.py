@@ -136,6 +136,35 @@ def test_pytest_checks_case_files_cell_by_cell(interpreter: list[str], project: 
     assert "2 failed, 18 passed, 1 xfailed" in done.stdout
 
 
+SURPRISING = """
+import matrix as mx
+from sizes import copy
+
+Case = mx.Case
+late = Case(
+    name="late", run=copy, reference=lambda x: x, interpret=[{}],
+    inputs=lambda make, p: [make.normal((200,), "fp32")],
+    expectations=[mx.Expect(stage="interpret", outcome="wrong", reason="adds one", link="https://example.org")],
+)
+"""
+
+
+def test_pytest_fails_what_a_run_does_not_take(interpreter: list[str], project: Project) -> None:
+    source = ABORTING.partition("one = Case")[0].replace("+ WRONG", "")
+    project.write("src/sizes.py", source)
+    project.write("matrix.toml", 'pythonpath = ["src"]\n[timeouts]\nimport = 15\n')
+    project.write("cases/a_late.py", SURPRISING)
+    project.write("cases/b_twice.py", SURPRISING)
+    project.write("cases/c_hangs.py", "import time\nfrom matrix import Case\ntime.sleep(300)\n")
+    options = ("--matrix", "--matrix-targets", "sm_90", "-rA", "--continue-on-collection-errors")
+    done = run(interpreter, *options, "cases", cwd=project.root)
+    assert "1 failed, 1 passed, 2 errors" in done.stdout, done.stdout + done.stderr
+    assert "interpret/cpu/late" in done.stdout and "passes, but wrong was expected: adds one" in done.stdout
+    told = f"case 'late' in {project.root / 'cases' / 'a_late.py'} and case 'late' in"
+    assert told in done.stdout and "ERROR cases/b_twice.py" in done.stdout
+    assert "ERROR cases/c_hangs.py" in done.stdout and "no answer in 15 s" in done.stdout
+
+
 def test_without_the_flag_the_plug_in_imports_nothing_and_collects_nothing(
     interpreter: list[str], project: Project
 ) -> None:

@@ -33,6 +33,15 @@ def test_everything_wrong_with_requirements_is_told_at_once(tmp_path: Path) -> N
     assert "two.py, line 1: REQUIRES is no plain list" in str(caught.value)
 
 
+def test_an_annotated_list_of_requirements_is_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "one.py"
+    path.write_text('REQUIRES: list[str] = ["liger-kernel==0.8.5"]\n')
+    assert requirements_of([path]) == ("liger-kernel==0.8.5",)
+    path.write_text("REQUIRES: list[str] = [name for name in ()]\n")
+    with pytest.raises(UsageError, match=r"one.py, line 1: REQUIRES is no plain list"):
+        requirements_of([path])
+
+
 def test_a_case_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder.py").mkdir()
     (tmp_path / "link.py").symlink_to(tmp_path / "nowhere.py")

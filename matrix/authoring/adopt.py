@@ -17,7 +17,7 @@ from matrix.running.execute import Bench, collect, measure
 from matrix.running.plan import Request, cells_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from matrix.running.workers import WorkerHome
 
@@ -33,18 +33,13 @@ import torch
 from {module} import {function}
 
 from matrix import Case
-
-
-def described(value):
-    if isinstance(value, torch.Tensor):
-        return {{"shape": list(value.shape), "dtype": str(value.dtype)}}
-    return {{"value": repr(value)}}
+from matrix.worker.described import Described
 
 
 def call(*values):
-    told = {{"values": [described(value) for value in values]}}
+    described = Described(values, {function!r})
     result = {function}(*values)
-    pathlib.Path({told!r}).write_text(json.dumps({{**told, "returns": result is not None}}))
+    pathlib.Path({told!r}).write_text(json.dumps(described.after(result)))
     return result
 
 
@@ -57,8 +52,7 @@ One call launched
 {launches}
 """
 
-import torch  # noqa: F401 - for the reference
-from {module} import {function}
+{imports}
 
 from matrix import Case
 
@@ -71,9 +65,9 @@ case = Case(
     name="{function}",
     run={name},
     # reference=reference,  # without one values are not judged
-    inputs=lambda make, p: [{inputs}],
+    inputs=lambda make, p: {inputs},
     kernels=[{kernels}],
-    compile=[{{}}],
+{modifies}    compile=[{{}}],
     # interpret=[{{}}],
 )
 '''
@@ -85,14 +79,13 @@ def run({names}):
 
 
 '''
-_DTYPES = {
-    "float64": "fp64",
-    "float32": "fp32",
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-}
+_FILL_IN = """\
+def fill_in(what):
+    raise NotImplementedError(f"the draft of {function} is not complete: fill in {{what}}")
+
+
+"""
+_WIDTH = 120  # of a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +100,9 @@ class Adoption:
     def of(cls, text: str, arguments: str) -> Adoption:
         """Raises :class:`UsageError` where ``text`` is not ``module:function``, or ``arguments`` are no expressions."""
         module, _, function = text.partition(":")
+        if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", function):
+            told = f"{text!r}: {function} lies in a class, and a case is of a function"
+            raise UsageError(told, hint=f"wrap it in a function of {module}: def launch(x): return {function}(x)")
         if not (re.fullmatch(r"\w+(\.\w+)*", module) and function.isidentifier()):
             raise UsageError(f"{text!r} is not module:function", hint="write package.module:launch_function")
         if told := _no_expressions(arguments):
@@ -127,8 +123,16 @@ def _no_expressions(text: str) -> str:
     return "" if isinstance(parsed, ast.List) else "not expressions with commas between them"
 
 
-def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Path, *, project: Path) -> str:
-    """The text of a case file for the folder ``project``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """The text of a case file, and a line for each thing that its author has to do, or to know."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Path, *, project: Path) -> Draft:
+    """A case file for the folder ``project``.
 
     Raises :class:`UsageError` with what the call said where it did not end well.
     """
@@ -145,21 +149,66 @@ def draft(adoption: Adoption, home: WorkerHome, triton_version: str, scratch: Pa
         except _NoImportError as error:
             raise UsageError(str(error), hint=_where_it_lies(adoption.module, str(error), project)) from None
         known = json.loads(told.read_text(encoding="utf-8"))
-    values = known["values"]
-    names = [f"x{i}" for i in range(len(values))]
-    tensors = [name for name, value in zip(names, values, strict=True) if "shape" in value]
+    text = _text(adoption, kernels, known)
+    return Draft(text=text, notes=tuple(_notes(text, known)))
+
+
+def _text(adoption: Adoption, kernels: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> str:
+    arguments = known["arguments"]
+    names = [f"x{i}" for i in range(len(arguments))]
+    tensors = [i for i, argument in enumerate(arguments) if argument["tensors"]]
     in_place = not known["returns"]
-    run = _IN_PLACE.format(function=adoption.function, names=", ".join(names), tensors=", ".join(tensors) or "None")
+    helpers = _FILL_IN.format(function=adoption.function) if any(each["missing"] for each in arguments) else ""
+    if in_place:
+        returned = ", ".join(names[i] for i in tensors) or "None"
+        helpers += _IN_PLACE.format(function=adoption.function, names=", ".join(names), tensors=returned)
+    own = f"from {adoption.module} import {adoption.function}"
     return _DRAFT.format(
         module=adoption.module,
         function=adoption.function,
+        imports="\n".join(["import torch  # noqa: F401 - for the reference", *sorted({own, *known["imports"]})]),
         name="run" if in_place else adoption.function,
-        run=run if in_place else "",
+        run=helpers,
         launches="\n".join(f"    {line}" for kernel in kernels for line in _launch(kernel)),
         names=", ".join(names),
-        inputs=", ".join(_input(value) for value in values),
+        inputs=_inputs(arguments),
         kernels=", ".join(f'"{name}"' for name in dict.fromkeys(kernel["name"] for kernel in kernels)),
+        modifies=_modifies(tensors if in_place else known["changed"], in_place=in_place),
     )
+
+
+def _inputs(arguments: Sequence[Mapping[str, Any]]) -> str:
+    """The list of inputs, on one line where it fits and nothing is to be said of any."""
+    plain = f"[{', '.join(each['text'] for each in arguments)}]"
+    notes = [[*(f"TODO: {what}" for what in each["missing"]), *each["remarks"]] for each in arguments]
+    if not any(notes) and len(plain) + len("    inputs=lambda make, p: ,") <= _WIDTH:
+        return plain
+    lines = [
+        line
+        for each, told in zip(arguments, notes, strict=True)
+        for line in (*(f"        # {note}" for note in told), f"        {each['text']},")
+    ]
+    return "\n".join(["[", *lines, "    ]"])
+
+
+def _modifies(changed: Sequence[int], *, in_place: bool) -> str:
+    if not changed:
+        return ""
+    why = "those that it writes, as returned by run() above" if in_place else "returned, or written by torch"
+    positions = ", ".join(map(str, changed))
+    return f"    modifies=({positions}{',' if len(changed) == 1 else ''}),  # positions of inputs: {why}\n"
+
+
+def _notes(text: str, known: Mapping[str, Any]) -> Iterator[str]:
+    for argument in known["arguments"]:
+        yield from (f"left to do: fill in {what}" for what in argument["missing"])
+        yield from (f"note: {remark}" for remark in argument["remarks"])
+    if not known["returns_tensors"]:
+        yield f"left to do: it returns a value of {known['returns']}: wrap it in a function that returns the tensors"
+    try:
+        compile(text, "draft", "exec")
+    except SyntaxError as error:
+        yield f"left to do: line {error.lineno} of the draft is no Python ({error.msg})"
 
 
 class _NoImportError(Exception):
@@ -170,7 +219,8 @@ def _where_it_lies(module: str, said: str, project: Path) -> str:
     """What to write where, if the module itself is what was not found; nothing, where something else is wrong."""
     top = module.partition(".")[0]
     if f"No module named {top!r}" not in said:
-        return ""
+        missing = re.search(r"REQUIRES = \[\"(\w+)\"\]", said)
+        return f'for adopt itself: requires = ["{missing[1]}"] under [defaults] in matrix.toml' if missing else ""
     for folder in (".", "src"):
         near = (project / folder / f"{top}.py").is_file() or (project / folder / top).is_dir()
         if near:
@@ -217,13 +267,3 @@ def _launch(kernel: Mapping[str, Any]) -> list[str]:
         elif "value" in argument:
             lines.append(f"    {argument['name']}: {argument['value']}")
     return lines
-
-
-def _input(value: Mapping[str, Any]) -> str:
-    if "shape" not in value:
-        return str(value["value"])
-    shape: Sequence[int] = value["shape"]
-    plain = value["dtype"].removeprefix("torch.")
-    if plain in _DTYPES:
-        return f'make.normal({tuple(shape)}, "{_DTYPES[plain]}")'
-    return f'make.integers({tuple(shape)}, 0, 2, "{plain}")'

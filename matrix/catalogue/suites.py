@@ -66,12 +66,24 @@ def _declared(path: Path, problems: list[str]) -> list[str]:
     except (SyntaxError, ValueError):
         return []
     for node in tree.body:
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == _NAME for t in node.targets):
+        given = _given(node)
+        if given is not None:
             try:
-                value = ast.literal_eval(node.value)
+                value = ast.literal_eval(given)
             except ValueError:
                 value = None
             if isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value):
                 return list(value)
             problems.append(f"{path}, line {node.lineno}: {_NAME} is no plain list of texts")
     return []
+
+
+def _given(node: ast.stmt) -> ast.expr | None:
+    """What a statement assigns to ``REQUIRES``, annotated or not."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            return value if any(isinstance(t, ast.Name) and t.id == _NAME for t in targets) else None
+        case ast.AnnAssign(target=ast.Name(id=name), value=value):
+            return value if name == _NAME else None
+        case _:
+            return None

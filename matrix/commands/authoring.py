@@ -50,11 +50,13 @@ def adopt(function: str, arguments: str, name: str, output: Path | None, config_
         homes = homes_of(provisions, configuration.pythonpath, scratch, memory_share(this_host(), 1))
         if name not in homes:
             raise UsageError(f"environment {name} could not be built: {provisions[name].problem}")
-        text = draft(adoption, homes[name], provisions[name].triton_version, scratch, project=project_root())
+        drafted = draft(adoption, homes[name], provisions[name].triton_version, scratch, project=project_root())
+    for note in drafted.notes:
+        click.echo(note, err=True)
     if output is None:
-        click.echo(text, nl=False)
+        click.echo(drafted.text, nl=False)
         return
-    write_atomically(output, text.encode())
+    write_atomically(output, drafted.text.encode())
     click.echo(output)
 
 

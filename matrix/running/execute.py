@@ -94,19 +94,13 @@ def bench_for(
     configuration: Configuration, home: Home, scratch: Path, *, jobs: int, board: Board, fresh: bool = False
 ) -> Bench:
     """A bench in ``scratch`` that keeps what it finds in the project's own folder; a ``fresh`` one reuses nothing."""
-    timeouts = configuration.timeouts_s
-    return Bench.make(
-        scratch,
-        store=home.path,
-        slots=jobs,
-        timeouts=Timeouts(
-            collect=timeouts[Stage.IMPORT],
-            compile=timeouts[Stage.COMPILE],
-            interpret=timeouts[Stage.INTERPRET],
-        ),
-        say=board.say,
-        fresh=fresh,
-    )
+    timeouts = timeouts_of(configuration)
+    return Bench.make(scratch, store=home.path, slots=jobs, timeouts=timeouts, say=board.say, fresh=fresh)
+
+
+def timeouts_of(configuration: Configuration) -> Timeouts:
+    seconds = configuration.timeouts_s
+    return Timeouts(collect=seconds[Stage.IMPORT], compile=seconds[Stage.COMPILE], interpret=seconds[Stage.INTERPRET])
 
 
 def collect(

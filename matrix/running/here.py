@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matrix.errors import UsageError
-from matrix.judging.expectations import met, read_expectations
+from matrix.judging.expectations import met, read_expectations, unmet
 from matrix.judging.releases import release_expectations
 from matrix.model import DEFAULT_TARGETS, Outcome, Target
-from matrix.running.execute import Bench, collect, measure
+from matrix.running.execute import Bench, collect, measure, timeouts_of
 from matrix.running.host import this_host
 from matrix.running.plan import HOST_STAGES, Request, cells_of
 from matrix.running.recording import Arm, Clerk
@@ -51,7 +51,7 @@ class Here:
 
     @classmethod
     def open(cls, targets: str = "", root: Path | None = None) -> Here:
-        """With what ``root``'s configuration says of where kernels are imported from.
+        """With what ``root``'s configuration says of where kernels are imported from, and of timeouts.
 
         Raises :class:`UsageError` where this interpreter has no Triton, or a target is unknown.
         """
@@ -64,6 +64,7 @@ class Here:
         wanted = tuple(part.strip() for part in targets.split(",") if part.strip())
         if unknown := [target for target in wanted if target not in set(Target)]:
             raise UsageError(f"unknown target: {', '.join(unknown)}", hint=f"known: {', '.join(map(str, Target))}")
+        configuration = config.load(root) if root else None
         folder = tempfile.TemporaryDirectory(prefix="matrix-")
         scratch = Path(folder.name)
         home = WorkerHome(
@@ -71,7 +72,7 @@ class Here:
             interpreter=Path(sys.executable),
             variables=child_environment(Environment(id=_NAME, triton="triton")),
             pythonpath=[
-                *(map(str, config.load(root).pythonpath) if root else ()),
+                *(map(str, configuration.pythonpath) if configuration else ()),
                 *(path for path in sys.path if path and not path.endswith(".zip")),
             ],
             scratch=scratch,
@@ -80,7 +81,9 @@ class Here:
         return cls(
             triton_version=version,
             targets=wanted or tuple(map(str, DEFAULT_TARGETS)),
-            bench=Bench.make(scratch, store=scratch, slots=1),
+            bench=Bench.make(
+                scratch, store=scratch, slots=1, timeouts=timeouts_of(configuration) if configuration else None
+            ),
             home=home,
             folder=folder,
         )
@@ -105,12 +108,20 @@ class Here:
         arm = Arm(environment=_NAME, triton_version=self.triton_version, torch_version="")
         expectations = (*read_expectations(planned.case.expectations, case=planned.case.name), *release_expectations())
         clerk = Clerk(run_id="", host="", arms={_NAME: arm}, expectations={planned.case.name: expectations})
-        cells = [cell for cell in clerk.cells([], [measured], ()) if cell.outcome != Outcome.PASSED]
+        every = clerk.cells([], [measured], ())
+        cells = [cell for cell in every if cell.outcome != Outcome.PASSED]
+        surprises = [
+            f"{cell.cell_id} at {cell.stage}: passes, but {expect.outcome} was expected: {expect.reason}"
+            for cell in every
+            if (expect := unmet(expectations, cell))
+        ]
         if not cells:
-            return CellVerdict()
+            return CellVerdict(text="\n".join(surprises))
         text = "\n".join(
             f"{cell.cell_id} at {cell.stage}: {cell.outcome}\n{cell.reason}\n{cell.detail}" for cell in cells
         )
+        if surprises:
+            return CellVerdict(text="\n".join([*surprises, text]))
         foreseen = [expect.reason for cell in cells if (expect := met(expectations, cell))]
         if len(foreseen) == len(cells):
             return CellVerdict(text=text, expected=foreseen[0])

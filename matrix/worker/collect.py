@@ -35,7 +35,7 @@ class Collector:
         except (Exception, SystemExit) as error:
             result = {
                 "outcome": Outcome.IMPORT_ERROR,
-                "reason": failures.reason(error),
+                "reason": failures.import_reason(error, request["path"]),
                 "detail": failures.detail(error),
                 "cases": [],
                 "files": {},

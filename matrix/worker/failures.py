@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import pathlib
 import re
+import sys
 import traceback
 
 from matrix.model import Outcome
@@ -18,6 +21,7 @@ _UNSUPPORTED = re.compile(
 )
 
 _NOT_UNDER_TEST = frozenset(("torch", "triton", "numpy"))
+_OURS = str(pathlib.Path(__file__).parent.parent)
 _VERSION = re.compile(r"\btriton\b\D{0,40}\d+\.\d+", re.IGNORECASE)
 
 
@@ -61,13 +65,52 @@ def full_text(error: BaseException) -> str:
 
 def reason(error: BaseException) -> str:
     """One line: the innermost error's type and its most telling line."""
-    innermost = error
-    while innermost.__cause__ is not None:
-        innermost = innermost.__cause__
+    innermost = _innermost(error)
     lines = [line.strip() for line in str(innermost).splitlines() if line.strip()]
     telling = next((line for line in lines if "error" in line.lower() or "fatal" in line.lower()), "")
     # Triton puts "at line:col:" and the source above the message.
     return f"{type(innermost).__name__}: {telling or (lines[-1] if lines else '')}"[:300]
+
+
+def import_reason(error: BaseException, path: str) -> str:
+    """One line: why the case file at ``path`` does not import, with the line that raised, and what gives a package.
+
+    An import that fails in the case file itself is told by its name alone: so files that lack one thing are one reason.
+    """
+    innermost, said = _innermost(error), reason(error)
+    own = [frame for frame in traceback.extract_tb(innermost.__traceback__) if _is_own(frame.filename)]
+    imports = isinstance(innermost, ImportError)
+    if own and not isinstance(innermost, SyntaxError) and not (imports and own[-1].filename == path):
+        said += f" at {_short(own[-1].filename)}:{own[-1].lineno}"
+    missing = (getattr(innermost, "name", None) or "").partition(".")[0] if imports else ""
+    if isinstance(innermost, ModuleNotFoundError) and missing and not _is_found(missing):
+        said += f'; if it is a package: REQUIRES = ["{missing}"] in the case file'
+    return said
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _is_own(file: str) -> bool:
+    """Whether a line of a traceback is in somebody's own source: not ours, Python's or an installed package's."""
+    python = str(pathlib.Path(traceback.__file__).parent)
+    return not (file.startswith(("<", python, _OURS)) or _package(file))
+
+
+def _short(file: str) -> str:
+    """As it is found by an import; the name alone of what is in no folder that is searched."""
+    within = [folder for folder in sys.path if folder and file.startswith(f"{folder.rstrip('/')}/")]
+    return file[len(max(within, key=len).rstrip("/")) + 1 :] if within else pathlib.Path(file).name
+
+
+def _is_found(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def detail(error: BaseException, limit: int = 8000) -> str:

@@ -57,14 +57,17 @@ class Guards:
     def place(
         self, tensor: torch.Tensor, name: str, *, stride: tuple[int, ...] | None = None, shift: int = 0
     ) -> torch.Tensor:
-        """A copy of ``tensor`` between guard bands, ``shift`` elements off alignment, with these strides."""
+        """A copy of ``tensor`` between guard bands, ``shift`` elements off alignment, with these strides.
+
+        A leaf of autograd is one again: its ``grad`` is filled.
+        """
         value = None
         if stride is not None and not tensor.dtype.is_floating_point and tensor.numel():
             # An index read with the wrong stride shall give a wrong result, not end the process.
             value = int(tensor.reshape(-1)[:1].view(BITS[tensor.element_size()]))
         placed = self._allocate(tensor, name, tuple(tensor.stride()) if stride is None else stride, shift, value)
-        placed.copy_(tensor)
-        return placed
+        placed.copy_(tensor.detach())
+        return placed.requires_grad_(tensor.requires_grad)
 
     def poisoned(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         """A guarded tensor of the same shape and strides that starts as poison (a bool has no third value)."""
