@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import Project, Workshop
+from conftest import ROOT, Project, Workshop
 
 from matrix.storage.cache import Cache
+from matrix.worker.reads import is_installed
 
 CASE = """
 import torch
@@ -130,3 +138,89 @@ def test_a_fresh_cache_has_what_was_put_into_it(project: Project) -> None:
     assert fresh.get("ab") is None
     fresh.put("ab", 2)
     assert [fresh.get("ab"), Cache(project.root).get("ab")] == [2, 2]
+
+
+def told(workshop: Workshop, folder: Path, text: str) -> dict[str, dict[str, Any]]:
+    """What a worker tells of code that is imported from a folder."""
+    path = folder / "reader.py"
+    path.write_text(text)
+    code = """
+        import json, os, sys
+        sys.path[:0] = sys.argv[2:]
+        from matrix.loading import load
+        from matrix.worker.reads import Reads
+        reads = Reads([])
+        reads.watch()
+        reads.begin(sys.argv[1])
+        load(sys.argv[1])
+        print(json.dumps(reads.told()))
+        """
+    command = [workshop.environment("3.9.0").interpreter, "-P", "-c", textwrap.dedent(code), path, ROOT]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    read: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    assert read[""] == read[str(path)]
+    return read
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("os.environ['PK_A'] = '1'", ["HOME"]),  # written, not read
+        ("os.getenv('PK_A'), 'PK_B' in os.environ, os.environ.pop('PK_C', 1)", ["HOME", "PK_A", "PK_B", "PK_C"]),
+        ("os.environb.get(b'PK_A'), os.path.expandvars('$PK_B')", ["HOME", "PK_A", "PK_B"]),
+        ("[name for name in os.environ]", ["*", "HOME"]),
+    ],
+)
+def test_variables_are_seen_however_they_are_read(
+    workshop: Workshop, tmp_path: Path, text: str, names: list[str]
+) -> None:
+    read = told(workshop, tmp_path, f"import os\nos.environ['HOME']\nimport numpy\n{text}\n")
+    assert read[""]["variables"] == names
+
+
+def test_files_are_seen_that_are_read_and_not_those_that_are_written(workshop: Workshop, tmp_path: Path) -> None:
+    (tmp_path / ".hidden").mkdir()
+    for name in ("read.json", "array.txt", ".hidden/read.json"):
+        (tmp_path / name).write_text("1")
+    text = """
+        import os
+        from pathlib import Path
+        import numpy
+        here = Path(__file__).parent
+        numpy.loadtxt(here / "array.txt")
+        (here / "made.json").write_text("1")
+        for name in ("read.json", "made.json", ".hidden/read.json"):
+            (here / name).read_text()
+        os.path.exists(here / "absent.json")
+        open(os.devnull).close()
+        """
+    read = told(workshop, tmp_path, textwrap.dedent(text))
+    files = {Path(name).name: digest for name, digest in read[""]["files"].items() if name.endswith(("json", "txt"))}
+    assert files == {"read.json": digest_of("1"), "array.txt": digest_of("1"), "absent.json": ""}
+
+
+def test_a_compiled_function_may_read_a_variable(workshop: Workshop, tmp_path: Path) -> None:
+    text = """
+        import os, torch
+
+        @torch.compile(fullgraph=True, backend="eager")
+        def scaled(x):
+            return x * int(os.environ.get("PK_A", "3"))
+
+        assert scaled(torch.ones(2)).tolist() == [3, 3]
+        """
+    assert "PK_A" in told(workshop, tmp_path, textwrap.dedent(text))[""]["variables"]
+
+
+def test_code_below_a_system_s_prefix_is_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("prefix", "base_prefix", "exec_prefix"):
+        monkeypatch.setattr(sys, name, "/usr")
+    monkeypatch.setattr(sys, "path", ["/usr/src/app", "/usr/lib/python3/dist-packages"])
+    assert not is_installed("/usr/src/app/kernels.py")
+    assert is_installed("/usr/lib/python3/dist-packages/numpy/__init__.py")
+    assert is_installed(os.__file__)
+
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -48,20 +48,32 @@ class Reads:
         environ: Any = type(os.environ)
         item, names = environ.__getitem__, environ.__iter__
 
+        def note(name: Any) -> None:
+            caller = sys._getframe(1)
+            # Dynamo, which traces what calls this, calls it itself: the user's frame is above torch's then.
+            if caller.f_code in watched:
+                self._variable(name, caller.f_back, past_packages=False)
+            else:
+                self._variable(name, caller, past_packages=True)
+
         def watched_item(own: Any, name: Any) -> Any:
-            self._variable(name, sys._getframe(1))
+            note(name)
             return item(own, name)
 
         def watched_names(own: Any) -> Any:
-            self._variable(ALL, sys._getframe(1))
+            note(ALL)
             return names(own)
+
+        watched = (watched_item.__code__, watched_names.__code__)
+        # As torch.compiler.assume_constant_result: Dynamo would give up at a look at frames.
+        note._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
         environ.__getitem__, environ.__iter__ = watched_item, watched_names
         # No audit event tells that a file was looked for; what is not there is never opened.
         stat = os.stat
 
         def watched_stat(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
-            self._hook("open", (path, None, os.O_RDONLY))
+            self._unless_busy(path, os.O_RDONLY, sys._getframe(1), past_packages=False)
             return stat(path, *arguments, **options)
 
         for able in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
@@ -88,25 +100,29 @@ class Reads:
             for reader in {**self._variables, **self._files}
         }
 
-    def _variable(self, name: Any, frame: FrameType | None) -> None:
-        if reader := _reader(frame, past_packages=False):
+    def _variable(self, name: Any, frame: FrameType | None, *, past_packages: bool) -> None:
+        if reader := _reader(frame, past_packages=past_packages):
             text = os.fsdecode(name) if isinstance(name, (str, bytes)) else ""
             for each in (reader, NOW):
                 self._variables.setdefault(each, set()).add(text)
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and not getattr(self._busy, "here", False):
+        if event == "open":
+            self._unless_busy(arguments[0], arguments[2], sys._getframe(1), past_packages=True)
+
+    def _unless_busy(self, name: Any, flags: int, frame: FrameType, *, past_packages: bool) -> None:
+        if not getattr(self._busy, "here", False):
             self._busy.here = True  # what this opens itself
             try:
-                self._opened(*arguments)
+                self._opened(name, flags, frame, past_packages=past_packages)
             finally:
                 self._busy.here = False
 
-    def _opened(self, name: Any, _: Any, flags: int) -> None:
+    def _opened(self, name: Any, flags: int, frame: FrameType, *, past_packages: bool) -> None:
         if isinstance(name, int):  # a descriptor, opened before
             return
         path = os.path.abspath(os.fsdecode(name))  # noqa: PTH100  # links stay
-        reader = _reader(sys._getframe(2), past_packages=True)
+        reader = _reader(frame, past_packages=past_packages)
         if not reader or not self._is_data(path, reader):
             return
         if flags & os.O_ACCMODE == os.O_WRONLY or flags & os.O_TRUNC:
