@@ -87,6 +87,7 @@ cases = [
     Case(name="tuned_wrong", run=double, reference=lambda x: 3 * x, **common),
     Case(name="dictionary", run=lambda x: {"out": double(x)}, reference=lambda x: 2 * x, **common),
     Case(name="shapes", run=double, reference=lambda x: 2 * x[None], **common),
+    Case(name="beyond", run=double, reference=lambda x: 2 * x, modifies=(1,), **common),
 ]
 """
 
@@ -102,10 +103,12 @@ def test_the_interpreter_takes_the_first_configuration_and_a_case_s_mistakes_are
     cells = pd.read_parquet(project.latest / "cells.parquet")
     found = cells[cells.stage == "interpret"]
     assert dict(zip(found.case, found.outcome, strict=True)) == {
-        "tuned": "passed", "tuned_wrong": "wrong", "dictionary": "case_error", "shapes": "case_error"}  # fmt: skip
+        "tuned": "passed", "tuned_wrong": "wrong", "dictionary": "case_error", "shapes": "case_error",
+        "beyond": "case_error"}  # fmt: skip
     reasons = dict(zip(found.case, found.reason, strict=True))
     assert reasons["shapes"] == "not of one shape: output 0: run() [100], reference() [1, 100]"
     assert "return tensors, not dict" in reasons["dictionary"]
+    assert "modifies names input 1, and the case has 1" in reasons["beyond"]
 
 
 def test_a_file_with_such_a_case_does_not_import_and_says_why(project: Project) -> None:

@@ -106,6 +106,10 @@ class Checker:
         case = cases.find(request["path"], request["case"])
         seed = str(request.get("seed", ""))
         inputs = inputs_of(case, params, device=self._device, extra=seed)
+        if beyond := [each for each in case.modifies if each >= len(inputs)]:
+            raise IndexError(
+                f"modifies names input {beyond[0]}, and the case has {len(inputs)}: positions begin with 0"
+            )
         truth = reference(case, inputs, params, exact=True)
         errors = plain_errors(case, params, truth, self._device)
         return Point(case, params, self._device, seed, inputs, truth, errors)
