@@ -292,7 +292,8 @@ def undisturbed(cluster: LocalCluster, diary: Path, workshop: Workshop, tmp_path
     assert {host["name"] for host in meta["hosts"]} == {"ada", "ben", "hopper"}
     on = {row["cell_id"].split("/")[1] for row in pd.read_parquet(project.latest / "cells.parquet").to_dict("records")
           if row["host"] == "hopper"}  # fmt: skip
-    assert on == {"sm_90"}  # held for its target: nothing else ran there
+    # Held for its target, nothing else ran there; or Ray had not given it within the driver's patience, which is said.
+    assert on == {"sm_90"} or "every host with a GPU of sm_90 is taken; waiting for one" in said
     return rows(project), rows(project, "verdicts"), len(lines)
 
 
