@@ -225,7 +225,7 @@ def test_the_report_draws_each_case_over_nights(run, tmp_path):
     write_copy(folder, history.recent(last))
     assert read_copy(folder).num_rows < history.read().num_rows  # rows without a figure stay where they are
     assert trends(read_copy(folder)) == trends(history.read())
-    path = report.write_report(folder)
+    path = report.write_page(load(folder))
     for width, scheme in ((1200, "light"), (400, "dark")):
         with (
             chromium() as browser,

@@ -268,7 +268,7 @@ def test_the_report_shows_the_ledger(run, tmp_path):
     write(ledger, FASTER)
     folder = shutil.copytree(run.path, tmp_path / "run")
     write_copy(folder, ledger.rows())
-    with chromium() as browser, opened(browser, report.write_report(folder)) as page:
+    with chromium() as browser, opened(browser, report.write_page(load(folder))) as page:
         section = page.locator("#ledger")
         cards = section.locator("article").all_inner_texts()
         assert [text.splitlines()[0] for text in cards] == [

@@ -34,14 +34,14 @@ def run(tmp_path_factory):
     """One run with two candidates, a hostile case, and all sections filled."""
     folder = tmp_path_factory.mktemp("report") / "run"
     run_folders.build(folder, candidates=(run_folders.NEXT, run_folders.NEWEST))
-    report.write_report(folder)
+    report.write_page(load(folder))
     return folder
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory):
     folder = run_folders.build(tmp_path_factory.mktemp("quiet") / "run", quiet=True, hostile=False)
-    report.write_report(folder)
+    report.write_page(load(folder))
     return folder
 
 
@@ -335,7 +335,7 @@ def test_a_report_is_whole_or_not_there(quiet, tmp_path, monkeypatch):
     (folder / "report.html").write_text("the old one")
     monkeypatch.setattr(report, "write_atomically", _full_disk)
     with pytest.raises(StorageError, match="no space"):
-        report.write_report(folder)
+        report.write_page(load(folder))
     assert (folder / "report.html").read_text() == "the old one"
 
 

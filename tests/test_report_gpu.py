@@ -37,7 +37,7 @@ def browser():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = run_folders.build(tmp_path_factory.mktemp("gpu") / "run", gpu=True)
-    report.write_report(folder)
+    report.write_page(load(folder))
     return folder
 
 

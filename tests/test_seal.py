@@ -12,13 +12,14 @@ from click.testing import CliRunner
 from matrix.commands import main as cli
 from matrix.errors import ExitCode, StorageError
 from matrix.reporting import report
+from matrix.storage.runfolder import load
 from matrix.storage.seal import NAME, Wrong, faults, read_seal, seal
 
 
 @pytest.fixture(scope="module")
 def sealed(tmp_path_factory):
     folder = run_folders.build(tmp_path_factory.mktemp("seal") / "run", quiet=True, hostile=False)
-    report.write_report(folder)
+    report.write_page(load(folder))
     seal(folder)
     return folder
 

@@ -132,7 +132,7 @@ def test_the_report_the_summary_and_the_tests_show_what_is_waived(run, tmp_path)
     assert found.finding.verdict in REGRESSIONS
     for text in (summary_markdown(told), summary_text(told), junit_xml(told)):
         assert "replaced by the pointer twin in 1.8" in text
-    page = report.write_report(folder)
+    page = report.write_page(load(folder))
     with chromium() as browser, opened(browser, page) as shown:
         section = shown.locator("#waived")
         assert "column_max_tma" in section.inner_text()

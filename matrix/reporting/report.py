@@ -31,7 +31,7 @@ from matrix.reporting.timed_cells import DRAWN, timed_comparisons
 from matrix.resources import reports_folder
 from matrix.running.shards import shards_of
 from matrix.storage.atomic import write_atomically
-from matrix.storage.runfolder import load, load_all
+from matrix.storage.runfolder import load_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,14 +62,8 @@ def render_runs(runs: Sequence[RunFolder]) -> str:
     return templates().get_template("report.html").render(_page(runs))
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write ``report.html`` into the run's folder, whole or not at all."""
-    with garbage_uncollected():
-        return write_page(load(run_dir))
-
-
 def write_page(run: RunFolder) -> Path:
-    """As :func:`write_report`, of a run that is loaded: its ``meta`` may be what run.json is yet to say."""
+    """Write the page into the run's folder, whole or not at all. ``run.meta`` may be what run.json is yet to say."""
     path = run.path / _NAME
     write_atomically(path, render_runs([run]).encode())
     return path
